@@ -1,0 +1,17 @@
+//! The words every other crate shares: ids, time, limits, queue configuration, the byte codec, checksums and
+//! seeded random streams. Deterministic: nothing here reads a clock, a socket, a file or the operating system's
+//! randomness.
+
+pub mod checksum;
+pub mod codec;
+pub mod hash;
+pub mod ids;
+pub mod limits;
+pub mod queue_config;
+pub mod random;
+pub mod time;
+
+pub use codec::{Malformed, Reader, Writer};
+pub use ids::{CoreId, Level, MessageId, NodeId, QueueId, QueueName, Receipt, Sequence, ShardId};
+pub use queue_config::{QueueConfig, QueueConfigPatch};
+pub use time::{Now, UnixMillis};

@@ -1,0 +1,1 @@
+//! Holds the tree against its own rules.

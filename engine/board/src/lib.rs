@@ -1,0 +1,1 @@
+//! The lock-free board of head summaries.

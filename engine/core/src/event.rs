@@ -1,0 +1,55 @@
+//! What goes into a core and what comes out: closed enums, so that the shell and the simulator carry everything and
+//! decide nothing.
+
+use crate::mesh::MeshMessage;
+use bytes::Bytes;
+use overtake_base::{CoreId, ShardId};
+use overtake_log::disk::{DiskCompletion, DiskOperation};
+use overtake_queue::answer::Summary;
+
+/// One client connection of this core. Numbers are given by the shell and never used twice.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct SessionId(pub u64);
+
+/// Something that happened.
+#[derive(Debug)]
+pub enum Event {
+    /// A client connected.
+    SessionOpened { session: SessionId },
+    /// A whole frame arrived, without its length prefix.
+    Frame { session: SessionId, frame: Bytes },
+    /// The connection is gone; nothing more will come from it and nothing can be sent to it.
+    SessionClosed { session: SessionId },
+    /// Another core of this node says something. Messages of one core arrive in the order sent.
+    Mesh { from: CoreId, message: MeshMessage },
+    /// A disk operation ended.
+    Disk(DiskCompletion),
+    /// The board's newest summary of a queue on another core's shard. Summaries may be skipped, never reordered.
+    Summary { shard: ShardId, summary: Summary },
+    /// Time passed; [`crate::Core::next_wake`] has come.
+    Tick,
+    /// Stop taking requests, finish what is under way, then put out [`Output::Stopped`].
+    Stop,
+}
+
+/// Something to do. Within one drain the shell carries out publishes first, then mesh messages and disk operations,
+/// then frames: an answer must not reach a client before the board shows what it answered.
+#[derive(Debug)]
+pub enum Output {
+    /// Send a frame, length prefix included.
+    Frame { session: SessionId, frame: Bytes },
+    /// Close the connection with an application error code.
+    CloseSession { session: SessionId, code: u32, reason: &'static str },
+    /// Say something to another core of this node.
+    Mesh { to: CoreId, message: MeshMessage },
+    /// Start a disk operation.
+    Disk(DiskOperation),
+    /// Put a summary on the board. No level at all and depth 0 is a summary too; see `gone`.
+    Publish { shard: ShardId, summary: Summary, gone: bool },
+    /// Recovery is done: this core serves.
+    Serving,
+    /// Everything that was under way when [`Event::Stop`] came is finished and durable.
+    Stopped,
+    /// This core cannot go on without risking what it answered. The shell ends the process at once, with this text.
+    Fatal(String),
+}

@@ -1,0 +1,1 @@
+//! The deterministic core of one CPU core.

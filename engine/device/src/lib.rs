@@ -1,0 +1,1 @@
+//! Carries disk operations to io_uring on glommio.

@@ -1,0 +1,4 @@
+//! The shard state machine: lanes, leases, delays, dedup, dead letters, scheduling.
+
+pub mod answer;
+pub mod command;

@@ -1,0 +1,1 @@
+//! The HTTP front end: a client of the binary protocol.

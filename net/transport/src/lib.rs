@@ -1,0 +1,1 @@
+//! QUIC as a state machine on quinn-proto.

@@ -1,0 +1,1 @@
+//! UDP sockets with segmentation offload, on glommio.

@@ -1,0 +1,3 @@
+//! Frames of the binary protocol.
+
+pub mod message;

@@ -1,0 +1,3 @@
+//! Raft groups.
+
+pub mod types;

@@ -1,0 +1,3 @@
+//! The overtake command: server and operator tool.
+
+fn main() {}

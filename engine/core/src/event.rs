@@ -24,8 +24,8 @@ pub enum Event {
     Mesh { from: CoreId, message: MeshMessage },
     /// A disk operation ended.
     Disk(DiskCompletion),
-    /// The board's newest summary of a queue on another core's shard. Summaries may be skipped, never reordered.
-    Summary { shard: ShardId, summary: Summary },
+    /// The board's newest summary of a queue on another core's shard. `version` grows with the shard's log.
+    Summary { shard: ShardId, version: u64, summary: Summary },
     /// Time passed; [`crate::Core::next_wake`] has come.
     Tick,
     /// Stop taking requests, finish what is under way, then put out [`Output::Stopped`].
@@ -44,8 +44,8 @@ pub enum Output {
     Mesh { to: CoreId, message: MeshMessage },
     /// Start a disk operation.
     Disk(DiskOperation),
-    /// Put a summary on the board. No level at all and depth 0 is a summary too; see `gone`.
-    Publish { shard: ShardId, summary: Summary, gone: bool },
+    /// Put a summary on the board; `gone` frees its place (the queue was deleted).
+    Publish { shard: ShardId, version: u64, summary: Summary, gone: bool },
     /// Recovery is done: this core serves.
     Serving,
     /// Everything that was under way when [`Event::Stop`] came is finished and durable.

@@ -8,8 +8,9 @@ use overtake_base::{MessageId, Receipt, UnixMillis};
 /// Names and values, in the order given.
 pub type Headers = Vec<(String, String)>;
 
-/// What a client asks for.
+/// What a client asks for. Fields are those of the HTTP contract.
 #[derive(Clone, PartialEq, Debug)]
+#[allow(missing_docs)]
 pub enum Request {
     /// First request of a connection; says who is calling. Without auth the token is empty.
     Hello { token: String },
@@ -169,8 +170,9 @@ pub enum RedriveSelection {
     FromPriority(u32),
 }
 
-/// What a client gets.
+/// What a client gets. Fields are those of the HTTP contract.
 #[derive(Clone, PartialEq, Debug)]
+#[allow(missing_docs)]
 pub enum Response {
     /// The request was refused; nothing was stored unless `refusal.stored_unknown`.
     Refused(Refusal),

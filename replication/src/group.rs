@@ -1,0 +1,346 @@
+//! One replica of one group, turn by turn.
+//!
+//! Between two calls of [`Group::output`] inputs are taken in any number and order: ticks, peers' messages, proposals,
+//! and reports of what became durable or was applied. An output may hold entries before those of an earlier one are
+//! durable: several are on their way to the disk at once, and [`Group::persisted`] says up to which they arrived.
+//!
+//! What makes that safe: entries count as this node's own acknowledgement only once they are durable, and a message
+//! that promises durability leaves only when everything put out before it is durable too.
+
+use crate::error::GroupError;
+use crate::guard::{self, Replica};
+use crate::message;
+use crate::recovery;
+use crate::tail::{LogTail, from_raft};
+use crate::types::{GroupConfig, GroupOutput, HardState, LogEntry, RecoveredGroup};
+use bytes::Bytes;
+use overtake_base::random::Random;
+use overtake_base::{NodeId, ShardId};
+use raft::eraftpb::{self, Entry, Message, MessageType};
+use raft::{Config, RawNode, StateRole};
+use std::collections::VecDeque;
+
+/// A follower that hears nothing stands for election after this many ticks, or up to twice as many by its seed.
+pub const ELECTION_TICKS: u16 = 10;
+/// A leader says so every so many ticks.
+pub const HEARTBEAT_TICKS: u16 = 2;
+/// Longest entry, in bytes: one entry and its message's head fit a frame.
+pub const ENTRY_BYTES_MAX: usize = 7 * 1024 * 1024;
+/// A leader refuses proposals beyond this many bytes that are not committed yet. One proposal always passes.
+pub const UNCOMMITTED_BYTES_MAX: u64 = 32 * 1024 * 1024;
+/// Append messages under way to one follower, at most.
+const APPENDS_UNDER_WAY_MAX: usize = 256;
+
+/// One replica of one group.
+pub struct Group {
+    shard: ShardId,
+    node: NodeId,
+    raft: RawNode<LogTail>,
+    timeouts: Random,
+    /// Term and role that `timeout_ticks` was drawn for.
+    timeout_for: (u64, StateRole),
+    timeout_ticks: usize,
+    /// The hard state that was put out last, or recovered.
+    written: HardState,
+    /// Newest output that had something to persist.
+    newest_persist: u64,
+    /// Newest output that had entries to persist.
+    newest_entries: u64,
+    /// All outputs up to this one are durable.
+    persisted: u64,
+    /// Messages that wait for earlier outputs though nothing was to be written with them: the output each waits for.
+    held: VecDeque<(u64, NodeId, Bytes)>,
+    /// Newest entry that was put out as committed.
+    delivered: u64,
+}
+
+impl Group {
+    /// A follower that goes on where `recovered` ended.
+    ///
+    /// # Errors
+    /// [`GroupError::Config`] and [`GroupError::Corrupt`]; the replica must then not take part.
+    pub fn new(config: GroupConfig, recovered: RecoveredGroup) -> Result<Self, GroupError> {
+        let start = recovery::validate(&config, &recovered)?;
+        let hard_state = eraftpb::HardState {
+            term: start.hard_state.term,
+            vote: start.hard_state.vote,
+            commit: start.hard_state.commit,
+            ..eraftpb::HardState::default()
+        };
+        let tail = LogTail::new(&start.voters, hard_state, recovered.checkpoint, recovered.entries.into());
+        let raft_config = Config {
+            id: config.node.0,
+            election_tick: usize::from(ELECTION_TICKS),
+            heartbeat_tick: usize::from(HEARTBEAT_TICKS),
+            applied: recovered.checkpoint.0,
+            max_size_per_msg: message::APPEND_BYTES_MAX as u64,
+            max_inflight_msgs: APPENDS_UNDER_WAY_MAX,
+            check_quorum: true,
+            pre_vote: true,
+            batch_append: true,
+            max_uncommitted_size: UNCOMMITTED_BYTES_MAX,
+            ..Config::default()
+        };
+        let logger = slog::Logger::root(slog::Discard, slog::o!());
+        let raft = RawNode::new(&raft_config, tail, &logger)
+            .map_err(|_| GroupError::Config("the consensus library refused the configuration"))?;
+        let concern = format!("election {} {}", config.shard, config.node);
+        let mut group = Self {
+            shard: config.shard,
+            node: config.node,
+            timeouts: Random::new(config.seed, &concern),
+            timeout_for: (raft.raft.term, raft.raft.state),
+            timeout_ticks: 0,
+            written: start.hard_state,
+            newest_persist: 0,
+            newest_entries: 0,
+            persisted: 0,
+            held: VecDeque::new(),
+            delivered: recovered.checkpoint.0,
+            raft,
+        };
+        group.draw_timeout();
+        group.keep_timeout();
+        Ok(group)
+    }
+
+    /// Stands for election now. A single voter leads at once; its log takes proposals, and commits them as they
+    /// become durable.
+    pub fn campaign(&mut self) {
+        // Refused only where this node is no voter, which `new` excludes.
+        let _ = self.raft.campaign();
+        self.keep_timeout();
+    }
+
+    /// A tick of time passed.
+    pub fn tick(&mut self) {
+        self.raft.tick();
+        self.keep_timeout();
+    }
+
+    /// Takes a message of the peer `from`, which the transport has authenticated.
+    ///
+    /// # Errors
+    /// [`GroupError::Malformed`] and [`GroupError::Refused`]: nothing was done.
+    pub fn step(&mut self, from: NodeId, message: &[u8]) -> Result<(), GroupError> {
+        let (address, message) = message::decode(message)?;
+        if address.shard != self.shard {
+            return Err(GroupError::Refused("a message of another group"));
+        }
+        if address.to != self.node || from == self.node {
+            return Err(GroupError::Refused("a message to another node"));
+        }
+        if self.raft.raft.prs().get(from.0).is_none() {
+            return Err(GroupError::Refused("a message of a node that is not in the group"));
+        }
+        guard::check(self.replica(), &message)?;
+        let result = self.raft.step(message::to_raft(from, self.node, message));
+        self.keep_timeout();
+        result.map_err(|_| GroupError::Refused("a message that cannot be stepped"))
+    }
+
+    fn replica(&self) -> Replica {
+        let raft = &self.raft.raft;
+        Replica {
+            term: raft.term,
+            leads: raft.state == StateRole::Leader,
+            last_index: raft.raft_log.last_index(),
+            entries_under_way: self.newest_entries > self.persisted
+                || !raft.raft_log.unstable_entries().is_empty(),
+        }
+    }
+
+    /// Whether this replica leads (as far as it knows).
+    #[must_use]
+    pub fn is_leader(&self) -> bool {
+        self.raft.raft.state == StateRole::Leader
+    }
+
+    /// The leader, as far as this replica knows.
+    #[must_use]
+    pub fn leader(&self) -> Option<NodeId> {
+        match self.raft.raft.leader_id {
+            raft::INVALID_ID => None,
+            leader => Some(NodeId(leader)),
+        }
+    }
+
+    /// The newest term this replica has seen.
+    #[must_use]
+    pub fn term(&self) -> u64 {
+        self.raft.raft.term
+    }
+
+    /// Up to where the log is known to be committed. Entries are applied only as they are put out.
+    #[must_use]
+    pub fn commit(&self) -> u64 {
+        self.raft.raft.raft_log.committed
+    }
+
+    /// Index of the newest entry, durable or not.
+    #[must_use]
+    pub fn last_index(&self) -> u64 {
+        self.raft.raft.raft_log.last_index()
+    }
+
+    /// Appends `data` to the log and says where: term and index. The entry may still be lost, unless it is put out as
+    /// committed; an entry of another term that is put out at this index means that it was.
+    ///
+    /// # Errors
+    /// [`GroupError::NotLeader`], [`GroupError::Busy`], [`GroupError::TooLarge`]: nothing was appended.
+    pub fn propose(&mut self, data: Bytes) -> Result<(u64, u64), GroupError> {
+        if !self.is_leader() {
+            return Err(GroupError::NotLeader);
+        }
+        if data.len() > ENTRY_BYTES_MAX {
+            return Err(GroupError::TooLarge);
+        }
+        let mut proposal = Message { from: self.node.0, ..Message::default() };
+        proposal.set_msg_type(MessageType::MsgPropose);
+        proposal.set_entries(vec![Entry { data, ..Entry::default() }].into());
+        match self.raft.raft.step(proposal) {
+            Ok(()) => Ok((self.term(), self.last_index())),
+            Err(_) => Err(GroupError::Busy),
+        }
+    }
+
+    /// Whether [`Group::output`] would say anything.
+    #[must_use]
+    pub fn has_output(&self) -> bool {
+        self.raft.has_ready() || self.held.front().is_some_and(|(number, ..)| *number <= self.persisted)
+    }
+
+    /// Replaces `out` by what this group wants done. Called once a turn, after all inputs.
+    ///
+    /// [`GroupOutput::persist`] is set where entries, a term or a vote are to be written; `hard_state` comes only with
+    /// it (how far the log is committed needs not be durable by itself), and `messages_after_sync` too.
+    pub fn output(&mut self, out: &mut GroupOutput) {
+        out.persist = None;
+        out.hard_state = None;
+        out.entries.clear();
+        out.messages.clear();
+        out.messages_after_sync.clear();
+        out.committed.clear();
+        self.release_held(&mut out.messages);
+        if self.raft.has_ready() {
+            self.take_ready(out);
+        }
+    }
+
+    fn release_held(&mut self, messages: &mut Vec<(NodeId, Bytes)>) {
+        while self.held.front().is_some_and(|(number, ..)| *number <= self.persisted) {
+            if let Some((_, to, bytes)) = self.held.pop_front() {
+                messages.push((to, bytes));
+            }
+        }
+    }
+
+    fn take_ready(&mut self, out: &mut GroupOutput) {
+        let mut ready = self.raft.ready();
+        let number = ready.number();
+        out.entries.extend(ready.take_entries().into_iter().map(from_raft));
+        for entry in &out.entries {
+            self.raft.mut_store().append(entry.clone());
+        }
+        for message in ready.take_messages() {
+            message::encode(self.shard, message, &mut out.messages);
+        }
+        for message in ready.take_persisted_messages() {
+            message::encode(self.shard, message, &mut out.messages_after_sync);
+        }
+        out.committed.extend(ready.take_committed_entries().into_iter().map(from_raft));
+        self.delivered = out.committed.last().map_or(self.delivered, |entry| entry.index);
+        if ready.must_sync() {
+            out.persist = Some(number);
+            self.newest_persist = number;
+            if !out.entries.is_empty() {
+                self.newest_entries = number;
+            }
+            out.hard_state = self.changed_hard_state();
+        } else if self.persisted >= self.newest_persist {
+            self.persisted = number; // Nothing to write, nothing under way.
+            out.messages.append(&mut out.messages_after_sync);
+        } else {
+            let wait_for = self.newest_persist;
+            self.held.extend(out.messages_after_sync.drain(..).map(|(to, bytes)| (wait_for, to, bytes)));
+        }
+        let persisted = self.persisted;
+        self.raft.advance_append_async(ready);
+        if persisted == number {
+            self.raft.on_persist_ready(number);
+        }
+    }
+
+    fn changed_hard_state(&mut self) -> Option<HardState> {
+        let raft = &self.raft.raft;
+        let now = HardState { term: raft.term, vote: raft.vote, commit: raft.raft_log.committed };
+        (now != self.written).then(|| {
+            self.written = now;
+            now
+        })
+    }
+
+    /// All outputs up to the one that [`GroupOutput::persist`] named `number` are durable. What that makes possible
+    /// (commits of a leader, messages that waited) is in the next output.
+    pub fn persisted(&mut self, number: u64) {
+        assert!(
+            number <= self.newest_persist,
+            "an output that was never put out cannot be durable; a commit on top of it would lose entries"
+        );
+        if number > self.persisted {
+            self.persisted = number;
+            self.raft.on_persist_ready(number);
+        }
+    }
+
+    /// The state machine has applied all entries up to `index`.
+    pub fn applied(&mut self, index: u64) {
+        assert!(index <= self.delivered, "only what was put out as committed can have been applied");
+        if index > self.raft.raft.raft_log.applied() {
+            self.raft.advance_apply_to(index);
+        }
+    }
+
+    /// Entries up to `index` are not needed in memory any more: on a leader because followers have them, everywhere
+    /// because they were applied (others are kept, whatever is asked). A follower that lacks them waits.
+    pub fn compact(&mut self, index: u64) {
+        let applied = self.raft.raft.raft_log.applied();
+        self.raft.mut_store().compact(index.min(applied));
+    }
+
+    /// An entry that is still in memory and was put out already.
+    #[must_use]
+    pub fn entry(&self, index: u64) -> Option<&LogEntry> {
+        self.raft.store().entry(index)
+    }
+
+    /// Index of the oldest entry in memory; one more than the newest where there is none.
+    #[must_use]
+    pub fn first_in_memory(&self) -> u64 {
+        self.raft.store().first()
+    }
+
+    /// Whether this replica leads and has applied an entry of its own term: it has then applied everything that was
+    /// ever answered. (Whether it still leads, a quorum can tell; with check-quorum a leader that lost it steps down
+    /// within [`ELECTION_TICKS`].)
+    #[must_use]
+    pub fn is_caught_up_as_leader(&self) -> bool {
+        self.is_leader() && self.raft.raft.apply_to_current_term()
+    }
+
+    /// The library draws election time-outs from the thread's randomness whenever its term or role changes: each is
+    /// overwritten at once by one of our own stream, so that a run repeats.
+    fn keep_timeout(&mut self) {
+        let now = (self.raft.raft.term, self.raft.raft.state);
+        if now != self.timeout_for {
+            self.timeout_for = now;
+            self.draw_timeout();
+        }
+        self.raft.raft.set_randomized_election_timeout(self.timeout_ticks);
+    }
+
+    fn draw_timeout(&mut self) {
+        let base = u64::from(ELECTION_TICKS);
+        self.timeout_ticks = (base + self.timeouts.below(base)) as usize;
+    }
+}

@@ -1,0 +1,85 @@
+//! Refuses peers' messages on which the library would panic. Each refusal names a rule that no peer breaks which
+//! kept what it promised; a peer that lost its disk and came back under its old id is how they come about.
+
+use crate::error::GroupError;
+use crate::message::{PeerMessage, PeerMessageKind};
+
+/// What has to be known of this replica.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Replica {
+    /// Its term.
+    pub term: u64,
+    /// Whether it leads in that term.
+    pub leads: bool,
+    /// Index of its newest entry, durable or not.
+    pub last_index: u64,
+    /// Whether entries of it are not durable yet.
+    pub entries_under_way: bool,
+}
+
+/// Checks a well-formed message of a voter against this replica.
+pub fn check(replica: Replica, message: &PeerMessage) -> Result<(), GroupError> {
+    if message.term < replica.term {
+        return Ok(()); // Answered or ignored without a look at the rest.
+    }
+    match &message.kind {
+        // The library advances its commit to this number, and panics where the log ends before.
+        PeerMessageKind::Heartbeat { commit } if *commit > replica.last_index => {
+            Err(GroupError::Refused("a leader says committed what this log does not hold"))
+        }
+        // It would note the number as replicated, send appends that start past its own log, and heartbeats that make
+        // the other side panic.
+        PeerMessageKind::AppendResponse { index, reject: false, .. }
+            if replica.leads && message.term == replica.term && *index > replica.last_index =>
+        {
+            Err(GroupError::Refused("a follower says it holds what this leader never sent"))
+        }
+        // Votes are asked for only once the log is durable, so nobody can have answered yet; a leader whose log is
+        // not durable breaks an assertion of the library.
+        PeerMessageKind::Vote { reject: false, .. } if replica.entries_under_way => {
+            Err(GroupError::Refused("a vote that was not asked for"))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REPLICA: Replica = Replica { term: 5, leads: true, last_index: 10, entries_under_way: false };
+
+    fn refused(replica: Replica, term: u64, kind: PeerMessageKind) -> bool {
+        check(replica, &PeerMessage { term, kind }).is_err()
+    }
+
+    fn ack(index: u64, reject: bool) -> PeerMessageKind {
+        PeerMessageKind::AppendResponse { index, commit: 0, reject, hint: 0, hint_term: 0 }
+    }
+
+    #[test]
+    fn a_heartbeat_may_commit_only_what_is_here() {
+        assert!(!refused(REPLICA, 5, PeerMessageKind::Heartbeat { commit: 10 }));
+        assert!(refused(REPLICA, 5, PeerMessageKind::Heartbeat { commit: 11 }));
+        assert!(refused(REPLICA, 6, PeerMessageKind::Heartbeat { commit: 11 }));
+        assert!(!refused(REPLICA, 4, PeerMessageKind::Heartbeat { commit: 11 }), "an old leader is answered");
+    }
+
+    #[test]
+    fn a_follower_may_acknowledge_only_what_was_sent() {
+        assert!(!refused(REPLICA, 5, ack(10, false)));
+        assert!(refused(REPLICA, 5, ack(11, false)));
+        assert!(!refused(REPLICA, 5, ack(11, true)), "a rejection names the index it rejects");
+        assert!(!refused(REPLICA, 6, ack(11, false)), "a newer term only makes the leader step down");
+        assert!(!refused(Replica { leads: false, ..REPLICA }, 5, ack(11, false)));
+    }
+
+    #[test]
+    fn a_vote_comes_only_after_the_log_is_durable() {
+        let vote = |reject| PeerMessageKind::Vote { pre: false, reject, commit: 0, commit_term: 0 };
+        let under_way = Replica { entries_under_way: true, leads: false, ..REPLICA };
+        assert!(refused(under_way, 5, vote(false)));
+        assert!(!refused(under_way, 5, vote(true)));
+        assert!(!refused(REPLICA, 5, vote(false)));
+    }
+}

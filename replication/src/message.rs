@@ -1,0 +1,313 @@
+//! The bytes of peers' messages. Our own format: the library's protobuf is never parsed. The transport authenticates
+//! and checks them (QUIC's AEAD), so there is no checksum of ours; everything else is checked here and in `guard`.
+//!
+//! ```text
+//! u8 version | u16 shard | u64 to | u8 kind | u64 term | fields of the kind, in the order of the enum below
+//! entries: u32 count, then each: u64 term | u32 length | data
+//! ```
+//! The index of an entry is not written: entries follow each other from `index` + 1 on.
+
+use crate::NUMBER_MAX;
+use crate::group::ENTRY_BYTES_MAX;
+use crate::tail::ENTRY_OVERHEAD_BYTES;
+use bytes::Bytes;
+use overtake_base::{Malformed, NodeId, Reader, ShardId, Writer};
+use raft::eraftpb::{Entry, Message, MessageType};
+
+const VERSION: u8 = 1;
+/// Most entries of one message.
+const ENTRIES_MAX: usize = 1 << 20;
+/// Bytes of an entry without its data.
+const ENTRY_HEAD_BYTES: usize = 12;
+/// An append message is cut into several where its entries pass this many bytes.
+pub const APPEND_BYTES_MAX: usize = 1024 * 1024;
+
+const _: () = assert!(
+    ENTRY_BYTES_MAX + APPEND_BYTES_MAX <= overtake_base::limits::FRAME_BYTES_MAX,
+    "any one message fits a frame"
+);
+
+/// Where a message belongs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Address {
+    /// The group.
+    pub shard: ShardId,
+    /// The receiver.
+    pub to: NodeId,
+}
+
+/// A peer's message.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PeerMessage {
+    /// The sender's term (a pre-vote: the one it would have).
+    pub term: u64,
+    /// What it says.
+    pub kind: PeerMessageKind,
+}
+
+/// What a peer can say.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
+pub enum PeerMessageKind {
+    /// Entries (term, data) after `index`, which is of `log_term`.
+    Append { index: u64, log_term: u64, commit: u64, entries: Vec<(u64, Bytes)> },
+    /// Has the log up to `index`; or `reject`: does not match there, try at `hint`, which is of `hint_term`.
+    AppendResponse { index: u64, commit: u64, reject: bool, hint: u64, hint_term: u64 },
+    /// Wants a vote (`pre`: would get one) with a log that ends at `index`.
+    RequestVote { pre: bool, index: u64, log_term: u64, commit: u64, commit_term: u64 },
+    /// Gives a vote, or not.
+    Vote { pre: bool, reject: bool, commit: u64, commit_term: u64 },
+    /// Leads; up to `commit` (which the receiver has) is committed.
+    Heartbeat { commit: u64 },
+    /// Hears.
+    HeartbeatResponse { commit: u64 },
+}
+
+impl PeerMessageKind {
+    fn number(&self) -> u8 {
+        match self {
+            Self::Append { .. } => APPEND,
+            Self::AppendResponse { .. } => APPEND_RESPONSE,
+            Self::RequestVote { pre: false, .. } => REQUEST_VOTE,
+            Self::RequestVote { pre: true, .. } => REQUEST_PRE_VOTE,
+            Self::Vote { pre: false, .. } => VOTE,
+            Self::Vote { pre: true, .. } => PRE_VOTE,
+            Self::Heartbeat { .. } => HEARTBEAT,
+            Self::HeartbeatResponse { .. } => HEARTBEAT_RESPONSE,
+        }
+    }
+}
+
+const APPEND: u8 = 1;
+const APPEND_RESPONSE: u8 = 2;
+const REQUEST_VOTE: u8 = 3;
+const REQUEST_PRE_VOTE: u8 = 4;
+const VOTE: u8 = 5;
+const PRE_VOTE: u8 = 6;
+const HEARTBEAT: u8 = 7;
+const HEARTBEAT_RESPONSE: u8 = 8;
+
+/// Encodes what the library wants sent; appends a message for each part that an append is cut into. Kinds that this
+/// crate never lets the library produce come out as nothing.
+pub fn encode(shard: ShardId, message: Message, out: &mut Vec<(NodeId, Bytes)>) {
+    let to = NodeId(message.to);
+    let address = Address { shard, to };
+    for part in from_raft(message) {
+        out.push((to, Bytes::from(encode_one(address, &part))));
+    }
+}
+
+fn from_raft(mut m: Message) -> Vec<PeerMessage> {
+    let kind = match m.get_msg_type() {
+        MessageType::MsgAppend => return cut_append(&mut m),
+        MessageType::MsgAppendResponse => PeerMessageKind::AppendResponse {
+            index: m.index,
+            commit: m.commit,
+            reject: m.reject,
+            hint: m.reject_hint,
+            hint_term: m.log_term,
+        },
+        MessageType::MsgRequestVote | MessageType::MsgRequestPreVote => PeerMessageKind::RequestVote {
+            pre: m.get_msg_type() == MessageType::MsgRequestPreVote,
+            index: m.index,
+            log_term: m.log_term,
+            commit: m.commit,
+            commit_term: m.commit_term,
+        },
+        MessageType::MsgRequestVoteResponse | MessageType::MsgRequestPreVoteResponse => {
+            PeerMessageKind::Vote {
+                pre: m.get_msg_type() == MessageType::MsgRequestPreVoteResponse,
+                reject: m.reject,
+                commit: m.commit,
+                commit_term: m.commit_term,
+            }
+        }
+        MessageType::MsgHeartbeat => PeerMessageKind::Heartbeat { commit: m.commit },
+        MessageType::MsgHeartbeatResponse => PeerMessageKind::HeartbeatResponse { commit: m.commit },
+        _ => return Vec::new(),
+    };
+    vec![PeerMessage { term: m.term, kind }]
+}
+
+/// The library adds later proposals of a turn to the append it has not sent yet, without a bound; each part but the
+/// last is as long as it may be, and stands on its own.
+fn cut_append(m: &mut Message) -> Vec<PeerMessage> {
+    let (mut index, mut log_term) = (m.index, m.log_term);
+    let mut parts = Vec::new();
+    let mut entries = Vec::new();
+    let mut bytes = 0;
+    let part = |index, log_term, entries| PeerMessage {
+        term: m.term,
+        kind: PeerMessageKind::Append { index, log_term, commit: m.commit, entries },
+    };
+    for Entry { term, data, .. } in core::mem::take(&mut m.entries) {
+        let entry_bytes = data.len() + ENTRY_OVERHEAD_BYTES;
+        if !entries.is_empty() && bytes + entry_bytes > APPEND_BYTES_MAX {
+            let cut: Vec<(u64, Bytes)> = core::mem::take(&mut entries);
+            let (last, last_term) = (index + cut.len() as u64, cut.last().map_or(log_term, |e| e.0));
+            parts.push(part(index, log_term, cut));
+            (index, log_term, bytes) = (last, last_term, 0);
+        }
+        bytes += entry_bytes;
+        entries.push((term, data));
+    }
+    parts.push(part(index, log_term, entries));
+    parts
+}
+
+fn encode_one(address: Address, message: &PeerMessage) -> Vec<u8> {
+    let data_bytes = match &message.kind {
+        PeerMessageKind::Append { entries, .. } => {
+            entries.iter().map(|(_, data)| data.len() + ENTRY_HEAD_BYTES).sum()
+        }
+        _ => 0,
+    };
+    let mut bytes = Vec::with_capacity(64 + data_bytes);
+    let mut out = Writer(&mut bytes);
+    out.u8(VERSION);
+    out.u16(address.shard.0);
+    out.u64(address.to.0);
+    out.u8(message.kind.number());
+    out.u64(message.term);
+    match &message.kind {
+        PeerMessageKind::Append { index, log_term, commit, entries } => {
+            numbers(&mut out, [index, log_term, commit]);
+            out.u32(u32::try_from(entries.len()).unwrap_or(u32::MAX));
+            for (term, data) in entries {
+                out.u64(*term);
+                out.bytes(data);
+            }
+        }
+        PeerMessageKind::AppendResponse { index, commit, reject, hint, hint_term } => {
+            numbers(&mut out, [index, commit]);
+            out.bool(*reject);
+            numbers(&mut out, [hint, hint_term]);
+        }
+        PeerMessageKind::RequestVote { index, log_term, commit, commit_term, .. } => {
+            numbers(&mut out, [index, log_term, commit, commit_term]);
+        }
+        PeerMessageKind::Vote { reject, commit, commit_term, .. } => {
+            out.bool(*reject);
+            numbers(&mut out, [commit, commit_term]);
+        }
+        PeerMessageKind::Heartbeat { commit } | PeerMessageKind::HeartbeatResponse { commit } => {
+            out.u64(*commit);
+        }
+    }
+    bytes
+}
+
+fn numbers<const N: usize>(out: &mut Writer<'_>, numbers: [&u64; N]) {
+    numbers.into_iter().for_each(|number| out.u64(*number));
+}
+
+/// Reads a message. Every number of the result is below [`NUMBER_MAX`], terms are not 0, and entries are in order.
+pub fn decode(bytes: &[u8]) -> Result<(Address, PeerMessage), Malformed> {
+    let mut input = Reader::new(bytes);
+    if input.u8("message version")? != VERSION {
+        return Err(Malformed("message version"));
+    }
+    let address = Address { shard: ShardId(input.u16("shard")?), to: NodeId(input.u64("receiver")?) };
+    let kind = input.u8("message kind")?;
+    let term = number(&mut input, "term")?;
+    if term == 0 {
+        return Err(Malformed("term"));
+    }
+    let kind = decode_kind(&mut input, kind, term)?;
+    input.finish("end of message")?;
+    Ok((address, PeerMessage { term, kind }))
+}
+
+fn decode_kind(input: &mut Reader<'_>, kind: u8, term: u64) -> Result<PeerMessageKind, Malformed> {
+    Ok(match kind {
+        APPEND => decode_append(input, term)?,
+        APPEND_RESPONSE => PeerMessageKind::AppendResponse {
+            index: number(input, "index")?,
+            commit: number(input, "commit")?,
+            reject: input.bool("reject")?,
+            hint: number(input, "hint")?,
+            hint_term: number(input, "hint term")?,
+        },
+        REQUEST_VOTE | REQUEST_PRE_VOTE => PeerMessageKind::RequestVote {
+            pre: kind == REQUEST_PRE_VOTE,
+            index: number(input, "index")?,
+            log_term: number(input, "log term")?,
+            commit: number(input, "commit")?,
+            commit_term: number(input, "commit term")?,
+        },
+        VOTE | PRE_VOTE => PeerMessageKind::Vote {
+            pre: kind == PRE_VOTE,
+            reject: input.bool("reject")?,
+            commit: number(input, "commit")?,
+            commit_term: number(input, "commit term")?,
+        },
+        HEARTBEAT => PeerMessageKind::Heartbeat { commit: number(input, "commit")? },
+        HEARTBEAT_RESPONSE => PeerMessageKind::HeartbeatResponse { commit: number(input, "commit")? },
+        _ => return Err(Malformed("message kind")),
+    })
+}
+
+fn decode_append(input: &mut Reader<'_>, term: u64) -> Result<PeerMessageKind, Malformed> {
+    let index = number(input, "index")?;
+    let log_term = number(input, "log term")?;
+    let commit = number(input, "commit")?;
+    if (index == 0) != (log_term == 0) {
+        return Err(Malformed("log term"));
+    }
+    let count = input.count(ENTRIES_MAX, ENTRY_HEAD_BYTES, "entries")?;
+    let mut entries = Vec::with_capacity(count);
+    let mut newest_term = log_term;
+    for _ in 0..count {
+        let entry_term = input.u64("entry term")?;
+        if entry_term < newest_term.max(1) || entry_term > term {
+            return Err(Malformed("entry term"));
+        }
+        newest_term = entry_term;
+        entries.push((entry_term, Bytes::copy_from_slice(input.bytes(ENTRY_BYTES_MAX, "entry")?)));
+    }
+    Ok(PeerMessageKind::Append { index, log_term, commit, entries })
+}
+
+fn number(input: &mut Reader<'_>, what: &'static str) -> Result<u64, Malformed> {
+    let number = input.u64(what)?;
+    if number < NUMBER_MAX { Ok(number) } else { Err(Malformed(what)) }
+}
+
+/// The library's form of a message.
+pub fn to_raft(from: NodeId, to: NodeId, message: PeerMessage) -> Message {
+    let mut m = Message { from: from.0, to: to.0, term: message.term, ..Message::default() };
+    let kind = match message.kind {
+        PeerMessageKind::Append { index, log_term, commit, entries } => {
+            (m.index, m.log_term, m.commit) = (index, log_term, commit);
+            let entries: Vec<Entry> = (index + 1..)
+                .zip(entries)
+                .map(|(index, (term, data))| Entry { term, index, data, ..Entry::default() })
+                .collect();
+            m.set_entries(entries.into());
+            MessageType::MsgAppend
+        }
+        PeerMessageKind::AppendResponse { index, commit, reject, hint, hint_term } => {
+            (m.index, m.commit, m.reject) = (index, commit, reject);
+            (m.reject_hint, m.log_term) = (hint, hint_term);
+            MessageType::MsgAppendResponse
+        }
+        PeerMessageKind::RequestVote { pre, index, log_term, commit, commit_term } => {
+            (m.index, m.log_term, m.commit, m.commit_term) = (index, log_term, commit, commit_term);
+            if pre { MessageType::MsgRequestPreVote } else { MessageType::MsgRequestVote }
+        }
+        PeerMessageKind::Vote { pre, reject, commit, commit_term } => {
+            (m.reject, m.commit, m.commit_term) = (reject, commit, commit_term);
+            if pre { MessageType::MsgRequestPreVoteResponse } else { MessageType::MsgRequestVoteResponse }
+        }
+        PeerMessageKind::Heartbeat { commit } => {
+            m.commit = commit;
+            MessageType::MsgHeartbeat
+        }
+        PeerMessageKind::HeartbeatResponse { commit } => {
+            m.commit = commit;
+            MessageType::MsgHeartbeatResponse
+        }
+    };
+    m.set_msg_type(kind);
+    m
+}

@@ -176,7 +176,8 @@ fn validate_settle(settle: &Settle) -> Result<(), Refusal> {
     let release = settle.release.iter().map(|release| ("release", &release.receipt));
     for (field, receipt) in ack.chain(extend).chain(release) {
         if !seen.insert(receipt.as_str()) {
-            let detail = format!("each receipt must be named once in a call, {receipt:?} is named twice");
+            let detail =
+                format!("{field} names {receipt:?} a second time; a call may name each receipt once");
             return Err(Refusal::invalid(field, detail));
         }
     }

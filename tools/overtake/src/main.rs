@@ -1,3 +1,17 @@
-//! The overtake command: server and operator tool.
+//! The overtake command: server and operator tool. `cli` says what can be typed, `run` does it, `render` shows it.
 
-fn main() {}
+mod cli;
+mod config;
+mod exit;
+mod render;
+mod run;
+mod screen;
+
+use clap::Parser;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cli = cli::Cli::parse();
+    let exit = run::command(cli.command);
+    ExitCode::from(exit as u8)
+}

@@ -1,0 +1,93 @@
+//! What `serve` runs with: the configuration file, the flags, and the defaults, in one value. A file is refused as
+//! a whole, with the line at fault and what is allowed there.
+
+mod file;
+
+pub use file::{ConfigFile, Right, Tenant, Token};
+
+use crate::cli::server::NodeArgs;
+use crate::exit::Failure;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+/// The file that `overtake config example` prints.
+pub const EXAMPLE: &str = include_str!("example.toml");
+
+/// Data folder of a node that names none.
+const DATA_DEFAULT: &str = "./overtake-data";
+/// HTTP address of a node that names none.
+const HTTP_DEFAULT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7401);
+/// QUIC address of a node that names none.
+const QUIC_DEFAULT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7400);
+
+/// Everything that a node is told at its start.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Node {
+    /// Data folder.
+    pub data: PathBuf,
+    /// Address of the HTTP API.
+    pub http: SocketAddr,
+    /// Address of the binary protocol.
+    pub quic: SocketAddr,
+    /// Cores, 1..=64.
+    pub cores: u16,
+    /// Shards, 1..=1024; as the data folder has them where absent.
+    pub shards: Option<u16>,
+    /// Unknown queues appear at their first accepted enqueue.
+    pub auto_create: bool,
+    /// Who may do what; empty: everybody everything.
+    pub tokens: Vec<Token>,
+    /// Limits of tenants.
+    pub tenants: Vec<Tenant>,
+}
+
+impl Node {
+    /// Flags win over the file, the file over defaults. `cpus`: cores of a node that names none.
+    pub fn resolve(flags: NodeArgs, auto_create: bool, file: ConfigFile, cpus: u16) -> Self {
+        Self {
+            data: flags.data.or(file.data).unwrap_or_else(|| DATA_DEFAULT.into()),
+            http: flags.http.or(file.http).unwrap_or(HTTP_DEFAULT),
+            quic: flags.quic.or(file.quic).unwrap_or(QUIC_DEFAULT),
+            cores: flags.cores.or(file.cores).unwrap_or(cpus),
+            shards: flags.shards.or(file.shards),
+            auto_create: auto_create || file.auto_create.unwrap_or(false),
+            tokens: file.tokens,
+            tenants: file.tenants,
+        }
+    }
+}
+
+/// Reads and checks a configuration file.
+pub fn read(path: &Path) -> Result<ConfigFile, Failure> {
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        Failure::usage(format!("cannot read the configuration file {}: {error}", path.display()))
+    })?;
+    ConfigFile::parse(&text).map_err(|wrong| Failure::usage(format!("{}:{wrong}", path.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_win_over_the_file_and_the_file_over_defaults() {
+        let file =
+            || ConfigFile::parse("data = '/a'\nhttp = '0.0.0.0:1'\ncores = 3\nauto_create = true").unwrap();
+        let flags = NodeArgs { data: Some("/b".into()), cores: Some(4), ..NodeArgs::default() };
+        let node = Node::resolve(flags, false, file(), 9);
+        assert_eq!(node.data, Path::new("/b"));
+        assert_eq!(node.http.port(), 1);
+        assert_eq!(node.quic, QUIC_DEFAULT);
+        assert_eq!((node.cores, node.shards, node.auto_create), (4, None, true));
+
+        let node = Node::resolve(NodeArgs::default(), true, ConfigFile::default(), 9);
+        assert_eq!((node.data.as_path(), node.cores, node.auto_create), (Path::new(DATA_DEFAULT), 9, true));
+    }
+
+    #[test]
+    fn a_missing_file_is_wrong_usage() {
+        let failure = read(Path::new("/nowhere/overtake.toml")).unwrap_err();
+        assert_eq!(failure.exit, crate::exit::Exit::Usage);
+        assert!(failure.message.contains("/nowhere/overtake.toml"));
+    }
+}

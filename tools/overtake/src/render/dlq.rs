@@ -1,0 +1,58 @@
+//! Dead letters.
+
+use super::messages::headers;
+use super::table::{Cell, Table};
+use super::units::{count, relative};
+use super::{View, more, text};
+use overtake_wire::message::DeadLetter;
+
+/// A page of dead letters.
+pub fn list(letters: &[DeadLetter], next: Option<&str>, view: View) -> String {
+    if letters.is_empty() {
+        return "no dead letters\n".to_owned() + &more(next, view);
+    }
+    let mut table = Table::new(["LEVEL", ">DELIVERIES", ">DEAD", "LAST ERROR", "ID", "HEADERS", "BODY"]);
+    for letter in letters {
+        table.row([
+            format!("p{}", letter.priority).into(),
+            count(u64::from(letter.deliveries)).into(),
+            relative(view.now, letter.dead_at).into(),
+            Cell::bad(text::cut(&letter.last_error, 50)),
+            letter.id.to_string().into(),
+            headers(&letter.headers),
+            text::body(&letter.body, 40).into(),
+        ]);
+    }
+    table.render(view.style) + &more(next, view)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render::plain;
+    use overtake_base::{MessageId, UnixMillis};
+
+    #[test]
+    fn a_list_of_dead_letters() {
+        let now_ms = 1_900_000_000_000;
+        let letter = DeadLetter {
+            id: MessageId::new(now_ms, 7),
+            priority: 2,
+            deliveries: 5,
+            last_error: "exit status 1:\nno such user".into(),
+            dead_at: UnixMillis(now_ms - 120_000),
+            history: vec![],
+            enqueued_at: UnixMillis(now_ms - 300_000),
+            headers: vec![],
+            body: "x".into(),
+        };
+        assert_eq!(
+            list(&[letter], None, plain()),
+            "\
+LEVEL  DELIVERIES       DEAD  LAST ERROR                    ID                            HEADERS  BODY
+p2              5  2 min ago  exit status 1:\\nno such user  m_01Q9GD6E000000000000000007  -        x
+"
+        );
+        assert_eq!(list(&[], None, plain()), "no dead letters\n");
+    }
+}

@@ -1,0 +1,150 @@
+//! From our configuration to that of quinn-proto and rustls. Everything random is derived from the two seeds given, and
+//! the only clock is the `now` that calls bring; what TLS itself draws for its keys is the one exception.
+
+use crate::admission::AdmissionLimits;
+use crate::connection_id::{Generator, Router};
+use crate::limits;
+use core::fmt;
+use overtake_base::CoreId;
+use overtake_base::random::Random;
+use quinn_proto::crypto::rustls::QuicServerConfig;
+use quinn_proto::{EndpointConfig, IdleTimeout, MtuDiscoveryConfig, ServerConfig, TimeSource, VarInt};
+use ring::{hkdf, hmac};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+/// What a transport is made from.
+pub struct TransportConfig {
+    /// The certificate chain, DER, the server's own first.
+    pub certificates: Vec<Vec<u8>>,
+    /// Its private key, DER (PKCS #8, SEC 1 or PKCS #1).
+    pub private_key: Vec<u8>,
+    /// The core this transport runs on.
+    pub core: CoreId,
+    /// Cores of the node.
+    pub cores: u16,
+    /// The node's secret: the same on all its cores, and after a restart, so that clients of the last run are told at
+    /// once that their connections are gone.
+    pub secret: [u8; 32],
+    /// Fresh random bytes, different for each core and each start.
+    pub seed: [u8; 32],
+    /// Bounds on who may connect.
+    pub admission: AdmissionLimits,
+}
+
+/// Why a transport could not be made.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum TransportError {
+    /// The certificate or the key cannot be used; says why.
+    Certificate(String),
+    /// A constant of this crate is out of the range that the library takes.
+    Limit(&'static str),
+}
+
+impl fmt::Display for TransportError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Certificate(detail) => write!(f, "the certificate or its key cannot be used: {detail}"),
+            Self::Limit(which) => write!(f, "out of range: {which}"),
+        }
+    }
+}
+
+impl core::error::Error for TransportError {}
+
+/// Milliseconds since the transport was made, as the clock of Retry tokens.
+#[derive(Default)]
+pub(crate) struct TokenClock(AtomicU64);
+
+impl TokenClock {
+    pub(crate) fn set(&self, since_start: Duration) {
+        self.0.store(u64::try_from(since_start.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+}
+
+impl TimeSource for TokenClock {
+    fn now(&self) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_millis(self.0.load(Ordering::Relaxed))
+    }
+}
+
+pub(crate) struct Built {
+    pub(crate) endpoint: EndpointConfig,
+    /// For clients on other hosts.
+    pub(crate) server: Arc<ServerConfig>,
+    /// For clients on this host: the same with larger datagrams.
+    pub(crate) loopback: Arc<ServerConfig>,
+    pub(crate) router: Router,
+    pub(crate) clock: Arc<TokenClock>,
+}
+
+pub(crate) fn build(config: &TransportConfig) -> Result<Built, TransportError> {
+    let derive = |key: &[u8; 32], purpose: &str| -> [u8; 32] {
+        let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), purpose.as_bytes());
+        core::array::from_fn(|i| tag.as_ref()[i])
+    };
+    let id_key = derive(&config.secret, "connection ids");
+    let router = Router { key: core::array::from_fn(|i| id_key[i]), cores: config.cores };
+
+    let reset_key = hmac::Key::new(hmac::HMAC_SHA256, &derive(&config.secret, "stateless reset"));
+    let mut endpoint = EndpointConfig::new(Arc::new(reset_key));
+    endpoint
+        .max_udp_payload_size(limits::TRANSMIT_BYTES_MAX as u16)
+        .map_err(|_| TransportError::Limit("TRANSMIT_BYTES_MAX"))?;
+    endpoint.rng_seed(Some(derive(&config.seed, "endpoint")));
+    let (core, id_seed) = (config.core, derive(&config.seed, "connection ids"));
+    endpoint.cid_generator(move || {
+        let seed = u64::from_le_bytes(core::array::from_fn(|i| id_seed[i]));
+        Box::new(Generator { router, core, random: Random::new(seed, "connection ids") })
+    });
+
+    let tls: Arc<QuicServerConfig> = Arc::new(tls(config)?);
+    let token_salt = hkdf::Salt::new(hkdf::HKDF_SHA256, b"retry tokens");
+    let clock = Arc::new(TokenClock::default());
+    let mut server = ServerConfig::new(tls, Arc::new(token_salt.extract(&config.secret)));
+    server.time_source(clock.clone());
+    // Tokens for later connections would spare a round trip only above the Retry threshold.
+    server.validation_token.sent(0).log(Arc::new(quinn_proto::NoneTokenLog));
+    // A knocking client is accepted, refused or sent back at once: nothing waits between.
+    server.max_incoming(1).incoming_buffer_size(0).incoming_buffer_size_total(0);
+    server.transport_config(Arc::new(quic(limits::MTU_DISCOVERY_BYTES_MAX)?));
+    let mut loopback = server.clone();
+    loopback.transport_config(Arc::new(quic(limits::MTU_DISCOVERY_LOOPBACK_BYTES_MAX)?));
+    Ok(Built { endpoint, server: Arc::new(server), loopback: Arc::new(loopback), router, clock })
+}
+
+fn tls(config: &TransportConfig) -> Result<QuicServerConfig, TransportError> {
+    let wrong = |error: &dyn fmt::Display| TransportError::Certificate(error.to_string());
+    let certificates = config.certificates.iter().map(|der| CertificateDer::from(der.clone())).collect();
+    let key = PrivateKeyDer::try_from(config.private_key.clone()).map_err(|error| wrong(&error))?;
+    let mut tls =
+        rustls::ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .map_err(|error| wrong(&error))?
+            .with_no_client_auth()
+            .with_single_cert(certificates, key)
+            .map_err(|error| wrong(&error))?;
+    tls.alpn_protocols = vec![overtake_wire::ALPN_CLIENT.to_vec()];
+    // No early data, and no tickets: cores share no session cache that could honour them.
+    tls.max_early_data_size = 0;
+    tls.send_tls13_tickets = 0;
+    QuicServerConfig::try_from(tls).map_err(|error| wrong(&error))
+}
+
+fn quic(mtu_discovery_bytes_max: u16) -> Result<quinn_proto::TransportConfig, TransportError> {
+    let idle = IdleTimeout::try_from(limits::IDLE).map_err(|_| TransportError::Limit("IDLE"))?;
+    let mut mtu = MtuDiscoveryConfig::default();
+    mtu.upper_bound(mtu_discovery_bytes_max);
+    let mut quic = quinn_proto::TransportConfig::default();
+    quic.max_concurrent_bidi_streams(VarInt::from_u32(limits::STREAMS_MAX))
+        .max_concurrent_uni_streams(VarInt::from_u32(0))
+        .datagram_receive_buffer_size(None)
+        .stream_receive_window(VarInt::from_u32(limits::STREAM_RECEIVE_WINDOW_BYTES))
+        .receive_window(VarInt::from_u32(limits::RECEIVE_WINDOW_BYTES))
+        .send_window(limits::SEND_WINDOW_BYTES)
+        .max_idle_timeout(Some(idle))
+        .mtu_discovery_config(Some(mtu));
+    Ok(quic)
+}

@@ -1,5 +1,7 @@
 //! Each bound: its ends are accepted, one step beyond is refused, the field is named as in the HTTP contract.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use bytes::Bytes;
 use overtake_base::MessageId;
 use overtake_wire::message::*;

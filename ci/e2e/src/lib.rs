@@ -1,1 +1,24 @@
-//! End-to-end tests on the real binary.
+//! Black-box tests of the real `overtake` binary over HTTP. This library is the harness: it finds and starts the
+//! binary, speaks HTTP to it, holds every answer against the contract's shapes, loads a server and judges what was
+//! seen. The tests stand in `tests/`; they know nothing of the server but its contract.
+//!
+//! A harness fails by panicking with the whole answer in the message, since its callers are tests.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failed expectation is how a test speaks")]
+
+pub mod binary;
+pub mod checker;
+pub mod client;
+pub mod history;
+pub mod load;
+
+pub mod queue;
+pub mod raw;
+pub mod scratch;
+pub mod server;
+pub mod shape;
+pub mod time;
+
+pub use client::{Client, Reply};
+pub use queue::Queue;
+pub use server::{Options, Server};
+pub use time::{eventually, now_ms};

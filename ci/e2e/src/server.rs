@@ -1,0 +1,237 @@
+//! One server process of a test: started on free loopback ports with a folder of its own, killed on drop. Where the
+//! test fails, what the server said last is printed.
+
+use crate::client::Client;
+use crate::queue::Queue;
+use crate::scratch::Scratch;
+use crate::time::sleep_ms;
+use overtake_base::random::Random;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::fs::OpenOptions;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+/// A server is given this long to become ready, or to end.
+const LIFE_LIMIT: Duration = Duration::from_secs(60);
+const TAIL_BYTES: usize = 8 * 1024;
+
+/// How a server is started. The default is light: one core, four shards, no auto-create.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// `--cores`.
+    pub cores: u16,
+    /// `--shards`; the server's own choice where absent.
+    pub shards: Option<u16>,
+    /// `--auto-create`.
+    pub auto_create: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { cores: 1, shards: Some(4), auto_create: false }
+    }
+}
+
+impl Options {
+    /// The command that serves `data` on these addresses.
+    pub fn command(&self, data: &Path, http: SocketAddr, quic: SocketAddr) -> Command {
+        let mut command = crate::binary::command();
+        command.arg("serve").arg("--data").arg(data);
+        command.args(["--http", &http.to_string(), "--quic", &quic.to_string()]);
+        command.args(["--cores", &self.cores.to_string()]);
+        if let Some(shards) = self.shards {
+            command.args(["--shards", &shards.to_string()]);
+        }
+        if self.auto_create {
+            command.arg("--auto-create");
+        }
+        command.stdin(Stdio::null());
+        command
+    }
+
+    /// Starts a server with these options and waits until it is ready.
+    #[track_caller]
+    pub fn start(self) -> Server {
+        let scratch = Scratch::new();
+        let data = scratch.path().join("data");
+        let (http, quic) = (free_address(), free_address());
+        let mut server = Server { options: self, scratch, data, http, quic, child: None };
+        server.start_again();
+        server
+    }
+}
+
+/// A running (or ended) server.
+#[derive(Debug)]
+pub struct Server {
+    options: Options,
+    scratch: Scratch,
+    data: PathBuf,
+    http: SocketAddr,
+    quic: SocketAddr,
+    child: Option<Child>,
+}
+
+impl Server {
+    /// Starts a server with the default options and waits until it is ready.
+    #[track_caller]
+    pub fn start() -> Self {
+        Options::default().start()
+    }
+
+    /// Its HTTP address.
+    pub fn http(&self) -> SocketAddr {
+        self.http
+    }
+
+    /// Its QUIC address.
+    pub fn quic(&self) -> SocketAddr {
+        self.quic
+    }
+
+    /// Its data folder.
+    pub fn data(&self) -> &Path {
+        &self.data
+    }
+
+    /// A new client of it, with connections of its own.
+    pub fn client(&self) -> Client {
+        Client::new(self.http)
+    }
+
+    /// A queue of it, created with this configuration.
+    #[track_caller]
+    pub fn create(&self, name: &str, config: Value) -> Queue {
+        let queue = self.queue(name);
+        queue.client().json("PUT", &queue.path(""), &config).expect_status(201);
+        queue
+    }
+
+    /// A queue of it, which may not exist.
+    pub fn queue(&self, name: &str) -> Queue {
+        Queue::new(self.client(), name)
+    }
+
+    /// Starts the process on the same folder and addresses and waits until it is ready.
+    #[track_caller]
+    pub fn start_again(&mut self) {
+        assert!(self.child.is_none(), "the server still runs");
+        let log = OpenOptions::new().create(true).append(true).open(self.log_path()).expect("a log file");
+        let mut command = self.options.command(&self.data, self.http, self.quic);
+        command.stdout(log.try_clone().expect("a second handle")).stderr(log);
+        self.child = Some(command.spawn().expect("the binary can be started"));
+        let (client, start) = (self.client(), Instant::now());
+        loop {
+            if client.try_call("GET", "/readyz", &[], None).is_ok_and(|reply| reply.status == 200) {
+                return;
+            }
+            if let Some(status) = self.child.as_mut().and_then(|child| child.try_wait().expect("a child")) {
+                panic!("the server ended before it was ready, {status}: {}", self.log_tail());
+            }
+            assert!(start.elapsed() < LIFE_LIMIT, "not ready within {LIFE_LIMIT:?}");
+            sleep_ms(10);
+        }
+    }
+
+    /// SIGTERM; waits for the end.
+    #[track_caller]
+    pub fn terminate(&mut self) -> ExitStatus {
+        let child = self.child.take().expect("a running server");
+        kill_process(Pid::from_child(&child), Signal::TERM).expect("the signal is sent");
+        wait_for(child).unwrap_or_else(|| panic!("still running {LIFE_LIMIT:?} after SIGTERM"))
+    }
+
+    /// SIGKILL; waits for the end.
+    pub fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            // A process that has already ended cannot be killed; it is reaped all the same.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    /// SIGTERM, which must end the process with code 0, and a new start on the same folder.
+    #[track_caller]
+    pub fn restart(&mut self) {
+        let status = self.terminate();
+        assert!(status.success(), "after SIGTERM: {status}");
+        self.start_again();
+    }
+
+    /// Starts the process on the same folder where that must fail, and gives what it said.
+    #[track_caller]
+    pub fn start_refused(&self) -> String {
+        assert!(self.child.is_none(), "the server still runs");
+        refused(self.options.command(&self.data, self.http, self.quic))
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.scratch.path().join("server.log")
+    }
+
+    fn log_tail(&self) -> String {
+        let log = std::fs::read(self.log_path()).unwrap_or_default();
+        String::from_utf8_lossy(&log[log.len().saturating_sub(TAIL_BYTES)..]).into_owned()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+        if std::thread::panicking() {
+            eprintln!("--- the server's last words ---\n{}\n---", self.log_tail());
+        }
+    }
+}
+
+/// Runs a command that must fail by itself with one clear line on stderr; gives that line.
+#[track_caller]
+pub fn refused(mut command: Command) -> String {
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let mut child = child.expect("the binary can be started");
+    let (mut stdout, mut stderr) = (child.stdout.take().expect("piped"), child.stderr.take().expect("piped"));
+    let stdout = std::thread::spawn(move || std::io::read_to_string(&mut stdout));
+    let stderr = std::thread::spawn(move || std::io::read_to_string(&mut stderr));
+    let status = wait_for(child);
+    let text = stderr.join().expect("a reader").expect("text");
+    let _ = stdout.join();
+    let Some(status) = status else { panic!("{command:?} runs on, it should have refused to start: {text}") };
+    assert!(status.code().is_some_and(|code| code != 0), "{command:?} ended with {status}: {text}");
+    assert!(!text.contains("panicked at"), "{command:?} panicked: {text}");
+    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    assert_eq!(lines.len(), 1, "{command:?} should say one line on stderr: {text:?}");
+    lines[0].to_owned()
+}
+
+fn wait_for(mut child: Child) -> Option<ExitStatus> {
+    let start = Instant::now();
+    while start.elapsed() < LIFE_LIMIT {
+        if let Some(status) = child.try_wait().expect("a child") {
+            return Some(status);
+        }
+        sleep_ms(5);
+    }
+    child.kill().expect("the child can be killed");
+    child.wait().expect("the child ends");
+    None
+}
+
+/// A loopback address whose port nobody listens on, neither for TCP nor for UDP. Below the range from which the system
+/// takes ports for outgoing connections, so that no client gets it in between.
+pub fn free_address() -> SocketAddr {
+    static PORTS: OnceLock<Mutex<Random>> = OnceLock::new();
+    let seed = u64::from(std::process::id()) ^ crate::time::now_ms() << 20;
+    let ports = PORTS.get_or_init(|| Mutex::new(Random::new(seed, "ports")));
+    let mut ports = ports.lock().expect("drawing a port does not panic");
+    loop {
+        let port = 10_240 + u16::try_from(ports.below(20_000)).expect("below 20,000");
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        if TcpListener::bind(address).is_ok() && UdpSocket::bind(address).is_ok() {
+            return address;
+        }
+    }
+}

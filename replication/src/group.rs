@@ -8,7 +8,7 @@
 //! that promises durability leaves only when everything put out before it is durable too.
 
 use crate::error::GroupError;
-use crate::guard::{self, Replica};
+use crate::guard::{self, Replica, Verdict};
 use crate::message;
 use crate::recovery;
 use crate::tail::{LogTail, from_raft};
@@ -77,7 +77,8 @@ impl Group {
             max_inflight_msgs: APPENDS_UNDER_WAY_MAX,
             check_quorum: true,
             pre_vote: true,
-            batch_append: true,
+            // The library's batching of appends puts entries into a message that starts at another index.
+            batch_append: false,
             max_uncommitted_size: UNCOMMITTED_BYTES_MAX,
             ..Config::default()
         };
@@ -133,7 +134,9 @@ impl Group {
         if self.raft.raft.prs().get(from.0).is_none() {
             return Err(GroupError::Refused("a message of a node that is not in the group"));
         }
-        guard::check(self.replica(), &message)?;
+        if guard::check(self.replica(), &message)? == Verdict::Drop {
+            return Ok(());
+        }
         let result = self.raft.step(message::to_raft(from, self.node, message));
         self.keep_timeout();
         result.map_err(|_| GroupError::Refused("a message that cannot be stepped"))
@@ -144,6 +147,7 @@ impl Group {
         Replica {
             term: raft.term,
             leads: raft.state == StateRole::Leader,
+            stands: matches!(raft.state, StateRole::Candidate | StateRole::PreCandidate),
             last_index: raft.raft_log.last_index(),
             entries_under_way: self.newest_entries > self.persisted
                 || !raft.raft_log.unstable_entries().is_empty(),
@@ -242,12 +246,9 @@ impl Group {
         for entry in &out.entries {
             self.raft.mut_store().append(entry.clone());
         }
-        for message in ready.take_messages() {
-            message::encode(self.shard, message, &mut out.messages);
-        }
-        for message in ready.take_persisted_messages() {
-            message::encode(self.shard, message, &mut out.messages_after_sync);
-        }
+        let encode = |message| message::encode(self.shard, message);
+        out.messages.extend(ready.take_messages().into_iter().filter_map(encode));
+        out.messages_after_sync.extend(ready.take_persisted_messages().into_iter().filter_map(encode));
         out.committed.extend(ready.take_committed_entries().into_iter().map(from_raft));
         self.delivered = out.committed.last().map_or(self.delivered, |entry| entry.index);
         if ready.must_sync() {

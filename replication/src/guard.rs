@@ -1,4 +1,4 @@
-//! Refuses peers' messages on which the library would panic. Each refusal names a rule that no peer breaks which
+//! Keeps peers' messages away on which the library would panic. Each refusal names a rule that no peer breaks which
 //! kept what it promised; a peer that lost its disk and came back under its old id is how they come about.
 
 use crate::error::GroupError;
@@ -11,16 +11,27 @@ pub struct Replica {
     pub term: u64,
     /// Whether it leads in that term.
     pub leads: bool,
+    /// Whether it stands for election, or asks whether it would be elected.
+    pub stands: bool,
     /// Index of its newest entry, durable or not.
     pub last_index: u64,
     /// Whether entries of it are not durable yet.
     pub entries_under_way: bool,
 }
 
+/// What to do with a message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// Step it.
+    Step,
+    /// Drop it: late, and harmless.
+    Drop,
+}
+
 /// Checks a well-formed message of a voter against this replica.
-pub fn check(replica: Replica, message: &PeerMessage) -> Result<(), GroupError> {
+pub fn check(replica: Replica, message: &PeerMessage) -> Result<Verdict, GroupError> {
     if message.term < replica.term {
-        return Ok(()); // Answered or ignored without a look at the rest.
+        return Ok(Verdict::Step); // Answered or ignored without a look at the rest.
     }
     match &message.kind {
         // The library advances its commit to this number, and panics where the log ends before.
@@ -34,12 +45,12 @@ pub fn check(replica: Replica, message: &PeerMessage) -> Result<(), GroupError> 
         {
             Err(GroupError::Refused("a follower says it holds what this leader never sent"))
         }
-        // Votes are asked for only once the log is durable, so nobody can have answered yet; a leader whose log is
+        // Votes are asked for only once the log is durable, so this answers an older question; a leader whose log is
         // not durable breaks an assertion of the library.
-        PeerMessageKind::Vote { reject: false, .. } if replica.entries_under_way => {
-            Err(GroupError::Refused("a vote that was not asked for"))
+        PeerMessageKind::Vote { reject: false, .. } if replica.stands && replica.entries_under_way => {
+            Ok(Verdict::Drop)
         }
-        _ => Ok(()),
+        _ => Ok(Verdict::Step),
     }
 }
 
@@ -47,7 +58,8 @@ pub fn check(replica: Replica, message: &PeerMessage) -> Result<(), GroupError> 
 mod tests {
     use super::*;
 
-    const REPLICA: Replica = Replica { term: 5, leads: true, last_index: 10, entries_under_way: false };
+    const REPLICA: Replica =
+        Replica { term: 5, leads: true, stands: false, last_index: 10, entries_under_way: false };
 
     fn refused(replica: Replica, term: u64, kind: PeerMessageKind) -> bool {
         check(replica, &PeerMessage { term, kind }).is_err()
@@ -75,11 +87,15 @@ mod tests {
     }
 
     #[test]
-    fn a_vote_comes_only_after_the_log_is_durable() {
-        let vote = |reject| PeerMessageKind::Vote { pre: false, reject, commit: 0, commit_term: 0 };
-        let under_way = Replica { entries_under_way: true, leads: false, ..REPLICA };
-        assert!(refused(under_way, 5, vote(false)));
-        assert!(!refused(under_way, 5, vote(true)));
-        assert!(!refused(REPLICA, 5, vote(false)));
+    fn a_vote_counts_only_once_the_log_is_durable() {
+        let verdict = |stands, entries_under_way, reject| {
+            let kind = PeerMessageKind::Vote { pre: false, reject, commit: 0, commit_term: 0 };
+            let replica = Replica { stands, entries_under_way, leads: false, ..REPLICA };
+            check(replica, &PeerMessage { term: 5, kind })
+        };
+        assert_eq!(verdict(true, true, false), Ok(Verdict::Drop));
+        assert_eq!(verdict(true, true, true), Ok(Verdict::Step));
+        assert_eq!(verdict(true, false, false), Ok(Verdict::Step));
+        assert_eq!(verdict(false, true, false), Ok(Verdict::Step));
     }
 }

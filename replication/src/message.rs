@@ -9,7 +9,6 @@
 
 use crate::NUMBER_MAX;
 use crate::group::ENTRY_BYTES_MAX;
-use crate::tail::ENTRY_OVERHEAD_BYTES;
 use bytes::Bytes;
 use overtake_base::{Malformed, NodeId, Reader, ShardId, Writer};
 use raft::eraftpb::{Entry, Message, MessageType};
@@ -19,7 +18,7 @@ const VERSION: u8 = 1;
 const ENTRIES_MAX: usize = 1 << 20;
 /// Bytes of an entry without its data.
 const ENTRY_HEAD_BYTES: usize = 12;
-/// An append message is cut into several where its entries pass this many bytes.
+/// An append message holds one entry, or as many as stay below this many bytes.
 pub const APPEND_BYTES_MAX: usize = 1024 * 1024;
 
 const _: () = assert!(
@@ -87,19 +86,16 @@ const PRE_VOTE: u8 = 6;
 const HEARTBEAT: u8 = 7;
 const HEARTBEAT_RESPONSE: u8 = 8;
 
-/// Encodes what the library wants sent; appends a message for each part that an append is cut into. Kinds that this
-/// crate never lets the library produce come out as nothing.
-pub fn encode(shard: ShardId, message: Message, out: &mut Vec<(NodeId, Bytes)>) {
+/// Encodes what the library wants sent. Kinds that this crate never lets it produce come out as nothing.
+pub fn encode(shard: ShardId, message: Message) -> Option<(NodeId, Bytes)> {
     let to = NodeId(message.to);
-    let address = Address { shard, to };
-    for part in from_raft(message) {
-        out.push((to, Bytes::from(encode_one(address, &part))));
-    }
+    let message = from_raft(message)?;
+    Some((to, Bytes::from(encode_one(Address { shard, to }, &message))))
 }
 
-fn from_raft(mut m: Message) -> Vec<PeerMessage> {
+fn from_raft(mut m: Message) -> Option<PeerMessage> {
     let kind = match m.get_msg_type() {
-        MessageType::MsgAppend => return cut_append(&mut m),
+        MessageType::MsgAppend => append_from_raft(&mut m),
         MessageType::MsgAppendResponse => PeerMessageKind::AppendResponse {
             index: m.index,
             commit: m.commit,
@@ -124,35 +120,24 @@ fn from_raft(mut m: Message) -> Vec<PeerMessage> {
         }
         MessageType::MsgHeartbeat => PeerMessageKind::Heartbeat { commit: m.commit },
         MessageType::MsgHeartbeatResponse => PeerMessageKind::HeartbeatResponse { commit: m.commit },
-        _ => return Vec::new(),
+        _ => return None,
     };
-    vec![PeerMessage { term: m.term, kind }]
+    Some(PeerMessage { term: m.term, kind })
 }
 
-/// The library adds later proposals of a turn to the append it has not sent yet, without a bound; each part but the
-/// last is as long as it may be, and stands on its own.
-fn cut_append(m: &mut Message) -> Vec<PeerMessage> {
-    let (mut index, mut log_term) = (m.index, m.log_term);
-    let mut parts = Vec::new();
-    let mut entries = Vec::new();
-    let mut bytes = 0;
-    let part = |index, log_term, entries| PeerMessage {
-        term: m.term,
-        kind: PeerMessageKind::Append { index, log_term, commit: m.commit, entries },
-    };
-    for Entry { term, data, .. } in core::mem::take(&mut m.entries) {
-        let entry_bytes = data.len() + ENTRY_OVERHEAD_BYTES;
-        if !entries.is_empty() && bytes + entry_bytes > APPEND_BYTES_MAX {
-            let cut: Vec<(u64, Bytes)> = core::mem::take(&mut entries);
-            let (last, last_term) = (index + cut.len() as u64, cut.last().map_or(log_term, |e| e.0));
-            parts.push(part(index, log_term, cut));
-            (index, log_term, bytes) = (last, last_term, 0);
-        }
-        bytes += entry_bytes;
-        entries.push((term, data));
-    }
-    parts.push(part(index, log_term, entries));
-    parts
+fn append_from_raft(m: &mut Message) -> PeerMessageKind {
+    let (index, log_term, commit) = (m.index, m.log_term, m.commit);
+    let entries = (index + 1..)
+        .zip(core::mem::take(&mut m.entries))
+        .map(|(index, entry)| {
+            assert!(
+                entry.index == index,
+                "an entry that arrives under another index corrupts the follower's log"
+            );
+            (entry.term, entry.data)
+        })
+        .collect();
+    PeerMessageKind::Append { index, log_term, commit, entries }
 }
 
 fn encode_one(address: Address, message: &PeerMessage) -> Vec<u8> {

@@ -1,0 +1,209 @@
+//! One replica whose peers send anything at all: bytes, messages of the right form with any numbers in them, and real
+//! messages with some bytes changed. Nothing of it may panic, then or later.
+
+use crate::sim::SHARD;
+use bytes::Bytes;
+use overtake_base::{NodeId, Writer};
+use overtake_replication::{Group, GroupConfig, GroupOutput, RecoveredGroup};
+use proptest::prelude::*;
+
+const VICTIM: NodeId = NodeId(1);
+
+#[derive(Clone, Debug)]
+enum Act {
+    Tick(u8),
+    Campaign,
+    Propose,
+    Output,
+    Persist,
+    Apply,
+    Compact,
+    /// Whatever the bytes are.
+    Bytes(u64, Vec<u8>),
+    /// A message of the right form: sender, kind, numbers, entries' terms.
+    Message {
+        from: u64,
+        kind: u8,
+        term: u64,
+        numbers: [u64; 4],
+        flag: bool,
+        terms: Vec<u64>,
+    },
+    /// One of the victim's own messages, turned around, with a byte changed.
+    Echo {
+        from: u64,
+        which: usize,
+        at: usize,
+        xor: u8,
+    },
+}
+
+/// Mostly small, so that numbers meet those of the log; sometimes where arithmetic would overflow.
+fn number() -> impl Strategy<Value = u64> {
+    prop_oneof![20 => 0..12_u64, 1 => any::<u64>(), 1 => Just((1 << 62) - 1)]
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    let message = (2..4_u64, 1..9_u8, number(), [number(), number(), number(), number()], any::<bool>())
+        .prop_flat_map(|(from, kind, term, numbers, flag)| {
+            prop::collection::vec(0..term.saturating_add(1).min(1 << 62), 0..4).prop_map(move |mut terms| {
+                terms.sort_unstable();
+                Act::Message { from, kind, term, numbers, flag, terms }
+            })
+        });
+    prop_oneof![
+        2 => (1..30_u8).prop_map(Act::Tick),
+        1 => Just(Act::Campaign),
+        2 => Just(Act::Propose),
+        4 => Just(Act::Output),
+        3 => Just(Act::Persist),
+        2 => Just(Act::Apply),
+        1 => Just(Act::Compact),
+        1 => (0..5_u64, any::<Vec<u8>>()).prop_map(|(from, bytes)| Act::Bytes(from, bytes)),
+        20 => message,
+        4 => (2..4_u64, any::<usize>(), any::<usize>(), any::<u8>())
+            .prop_map(|(from, which, at, xor)| Act::Echo { from, which, at, xor }),
+    ]
+}
+
+/// The layout of a message, written down a second time.
+fn message(kind: u8, term: u64, numbers: [u64; 4], flag: bool, terms: &[u64]) -> Vec<u8> {
+    let mut bytes = vec![1];
+    let mut out = Writer(&mut bytes);
+    out.u16(SHARD.0);
+    out.u64(VICTIM.0);
+    out.u8(kind);
+    out.u64(term);
+    let [a, b, c, d] = numbers;
+    match kind {
+        1 => {
+            [a, if a == 0 { 0 } else { b.min(term) }, c].iter().for_each(|n| out.u64(*n));
+            out.u32(terms.len() as u32);
+            for term in terms {
+                out.u64(*term);
+                out.bytes(b"data");
+            }
+        }
+        2 => {
+            [a, b].iter().for_each(|n| out.u64(*n));
+            out.bool(flag);
+            [c, d].iter().for_each(|n| out.u64(*n));
+        }
+        3 | 4 => numbers.iter().for_each(|n| out.u64(*n)),
+        5 | 6 => {
+            out.bool(flag);
+            [a, b].iter().for_each(|n| out.u64(*n));
+        }
+        _ => out.u64(a),
+    }
+    bytes
+}
+
+struct Victim {
+    group: Group,
+    persist: Option<u64>,
+    delivered: u64,
+    said: Vec<Bytes>,
+    taken: usize,
+}
+
+impl Victim {
+    fn new(voters: u64) -> Self {
+        let voters = (1..=voters).map(NodeId).collect();
+        let config = GroupConfig { shard: SHARD, node: VICTIM, voters, seed: 1 };
+        let group = Group::new(config, RecoveredGroup::default()).unwrap();
+        Self { group, persist: None, delivered: 0, said: vec![], taken: 0 }
+    }
+
+    fn output(&mut self) {
+        let mut out = GroupOutput::default();
+        self.group.output(&mut out);
+        self.persist = out.persist.or(self.persist);
+        self.delivered = out.committed.last().map_or(self.delivered, |e| e.index);
+        self.said.extend(out.messages.into_iter().chain(out.messages_after_sync).map(|m| m.1));
+    }
+
+    fn step(&mut self, from: u64, bytes: &[u8]) {
+        self.taken += usize::from(self.group.step(NodeId(from), bytes).is_ok());
+    }
+
+    fn take(&mut self, act: Act) {
+        match act {
+            Act::Tick(times) => (0..times).for_each(|_| self.group.tick()),
+            Act::Campaign => self.group.campaign(),
+            Act::Propose => {
+                let _ = self.group.propose(Bytes::from_static(b"data"));
+            }
+            Act::Output => self.output(),
+            Act::Persist => {
+                if let Some(number) = self.persist.take() {
+                    self.group.persisted(number);
+                }
+            }
+            Act::Apply => self.group.applied(self.delivered),
+            Act::Compact => self.group.compact(self.delivered),
+            Act::Bytes(from, bytes) => self.step(from, &bytes),
+            Act::Message { from, kind, term, numbers, flag, terms } => {
+                self.step(from, &message(kind, term, numbers, flag, &terms));
+            }
+            Act::Echo { from, which, at, xor } => {
+                if self.said.is_empty() {
+                    return;
+                }
+                let mut bytes = self.said[which % self.said.len()].to_vec();
+                bytes[3..11].copy_from_slice(&VICTIM.0.to_le_bytes());
+                let at = at % bytes.len();
+                bytes[at] ^= xor;
+                self.step(from, &bytes);
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4_000))]
+    #[test]
+    fn nothing_a_peer_sends_panics(acts in prop::collection::vec(act(), 0..80)) {
+        let mut victim = Victim::new(3);
+        acts.into_iter().for_each(|act| victim.take(act));
+        victim.output();
+    }
+
+    #[test]
+    fn any_bytes_are_refused(bytes: Vec<u8>, from in 0..4_u64) {
+        prop_assert!(Victim::new(3).group.step(NodeId(from), &bytes).is_err());
+    }
+}
+
+#[test]
+fn a_single_voter_takes_no_message() {
+    let mut victim = Victim::new(1);
+    victim.group.campaign();
+    victim.step(2, &message(7, 9, [0; 4], false, &[]));
+    assert!(victim.group.is_leader() && victim.taken == 0);
+}
+
+#[test]
+fn messages_of_other_groups_and_nodes_are_refused() {
+    let good = message(7, 9, [0; 4], false, &[]);
+    let changed = |at: usize, value: u8| {
+        let mut bytes = good.clone();
+        bytes[at] = value;
+        bytes
+    };
+    let mut victim = Victim::new(3);
+    for (from, bytes) in [
+        (2, changed(0, 2)),
+        (2, changed(1, 8)),
+        (2, changed(3, 2)),
+        (2, changed(11, 9)),
+        (1, good.clone()),
+        (4, good.clone()),
+    ] {
+        victim.step(from, &bytes);
+        assert_eq!((victim.taken, victim.group.term()), (0, 0));
+    }
+    victim.step(2, &good);
+    assert_eq!((victim.taken, victim.group.term()), (1, 9));
+    assert_eq!(victim.group.leader(), Some(NodeId(2)));
+}

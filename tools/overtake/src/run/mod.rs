@@ -1,5 +1,9 @@
 //! What each command does.
 
+mod lines;
+mod process;
+mod stop;
+
 use crate::cli::{Command, Format};
 use crate::exit::{Exit, Outcome};
 use crate::screen::Screen;

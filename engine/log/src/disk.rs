@@ -5,6 +5,11 @@
 //! operation is not started before the log hands it over and is never retried by a shell.
 
 use bytes::Bytes;
+use core::fmt;
+use core::str::FromStr;
+
+/// Unit of segment reads and writes: their offsets and lengths are multiples of it.
+pub const BLOCK_BYTES: usize = 4_096;
 
 /// A file of a core's folder.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -16,6 +21,39 @@ pub enum FileName {
     Checkpoint(u16, u8),
 }
 
+impl fmt::Display for FileName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Segment(number) => write!(f, "journal-{number:08}.segment"),
+            Self::Checkpoint(shard, slot) => write!(f, "shard-{shard:05}-{slot}.checkpoint"),
+        }
+    }
+}
+
+/// The name is not one of the log's; such files are none of its business.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NotALogFile;
+
+impl FromStr for FileName {
+    type Err = NotALogFile;
+    /// Only the spelling that [`fmt::Display`] writes: a file has one name.
+    fn from_str(text: &str) -> Result<Self, NotALogFile> {
+        let name = if let Some(number) = text.strip_prefix("journal-") {
+            let number = number.strip_suffix(".segment").ok_or(NotALogFile)?;
+            Self::Segment(number.parse().map_err(|_| NotALogFile)?)
+        } else {
+            let rest = text.strip_prefix("shard-").and_then(|t| t.strip_suffix(".checkpoint"));
+            let (shard, slot) = rest.and_then(|t| t.split_once('-')).ok_or(NotALogFile)?;
+            let slot = slot.parse().map_err(|_| NotALogFile)?;
+            if slot > 1 {
+                return Err(NotALogFile);
+            }
+            Self::Checkpoint(shard.parse().map_err(|_| NotALogFile)?, slot)
+        };
+        if name.to_string() == text { Ok(name) } else { Err(NotALogFile) }
+    }
+}
+
 /// One thing to do.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DiskOperation {
@@ -25,21 +63,48 @@ pub struct DiskOperation {
     pub kind: DiskOperationKind,
 }
 
-/// Kinds of operation. Offsets and lengths of segment reads and writes are multiples of `BLOCK_BYTES`.
+/// Kinds of operation. Offsets and lengths of segment reads and writes are multiples of [`BLOCK_BYTES`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum DiskOperationKind {
     /// Which files are there, with their lengths.
     List,
-    /// Make a file of `bytes` zero bytes that are really written (no unwritten extents), durable with its name.
-    Allocate { file: FileName, bytes: u64 },
+    /// Make a file of zero bytes that are really written (no unwritten extents), durable with its name.
+    Allocate {
+        /// The file; one that is there is replaced.
+        file: FileName,
+        /// Its length.
+        bytes: u64,
+    },
     /// Write, and complete only when it is durable.
-    Write { file: FileName, offset: u64, data: Bytes },
+    Write {
+        /// The file; it is there.
+        file: FileName,
+        /// First byte.
+        offset: u64,
+        /// What to write.
+        data: Bytes,
+    },
     /// Read exactly `length` bytes.
-    Read { file: FileName, offset: u64, length: u32 },
+    Read {
+        /// The file.
+        file: FileName,
+        /// First byte.
+        offset: u64,
+        /// Number of bytes.
+        length: u32,
+    },
     /// Make the file's whole content `data`, atomically and durably (other name, sync, rename, sync of the folder).
-    Replace { file: FileName, data: Bytes },
+    Replace {
+        /// The file; it need not be there.
+        file: FileName,
+        /// Its content.
+        data: Bytes,
+    },
     /// Remove the file, durably. A file that is not there is no error.
-    Remove { file: FileName },
+    Remove {
+        /// The file.
+        file: FileName,
+    },
 }
 
 /// What became of an operation.
@@ -69,4 +134,21 @@ pub struct DiskError {
     pub full: bool,
     /// For the operator: file, call, system error.
     pub detail: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::FileName;
+
+    #[test]
+    fn names_have_one_spelling() {
+        for name in [FileName::Segment(7), FileName::Segment(u32::MAX), FileName::Checkpoint(65_535, 1)] {
+            assert_eq!(name.to_string().parse(), Ok(name));
+        }
+        for other in
+            ["journal-7.segment", "journal-00000007.segmen", "shard-00001-2.checkpoint", "LOCK", "shard-1"]
+        {
+            assert!(other.parse::<FileName>().is_err(), "{other}");
+        }
+    }
 }

@@ -1,3 +1,34 @@
-//! The journal of a core: batches, segments, recovery, as a state machine over a disk seam.
+//! The journal of a core: batches, segments, checkpoints and recovery, as a state machine over a disk seam.
+//!
+//! Read [`disk`] (the seam), then the formats from the smallest up ([`record`], [`batch`], [`segment`],
+//! [`checkpoint`]), then [`Journal`] (writing) and [`Recovery`] (opening). Everything is deterministic: operations go
+//! out, completions come in, nothing else.
 
+pub mod batch;
+pub mod checkpoint;
+mod config;
 pub mod disk;
+mod error;
+mod index;
+mod inventory;
+mod journal;
+mod layout;
+mod load;
+pub mod record;
+mod recovery;
+mod replay;
+mod scan;
+pub mod segment;
+mod segments;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+pub use config::{BatchNumber, JournalConfig, segment_bytes_min};
+pub use error::JournalError;
+pub use journal::{CheckpointWritten, Completed, EntryRead, Journal, JournalUsage, ReadError};
+pub use layout::{Field, layout};
+pub use record::Record;
+pub use recovery::{Recovered, Recovery, RecoveryReport};
+pub use replay::{CheckpointFound, RecoveredEntry, RecoveredShard};
+pub use scan::CutTail;

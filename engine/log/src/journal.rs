@@ -1,0 +1,570 @@
+//! The journal of one core: records of all its shards go into batches, batches into segments, each batch with one
+//! durable write. Nothing is reported durable before everything appended earlier is.
+
+use crate::checkpoint::{CheckpointHeader, state_checksum};
+use crate::config::{BatchNumber, JournalConfig};
+use crate::disk::{
+    BLOCK_BYTES, DiskCompletion, DiskDone, DiskError, DiskOperation, DiskOperationKind, FileName,
+};
+use crate::error::JournalError;
+use crate::index::{HardState, Place, Position, ShardIndex};
+use crate::record::{self, Record};
+use crate::segment::SegmentHeader;
+use crate::segments::{Segments, Step};
+use crate::writer::{ChainEnd, Writer};
+use bytes::Bytes;
+use overtake_base::hash::Map;
+use overtake_base::{Reader, ShardId, codec};
+use std::collections::BTreeMap;
+
+/// Why an entry could not be read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ReadError {
+    /// The entry was released or replaced in the meantime.
+    Gone,
+    /// What the disk answered is not what was written: the shard's replica here must not be trusted any more.
+    Damaged(JournalError),
+}
+
+/// The answer to [`Journal::read_entry`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct EntryRead {
+    /// The caller's.
+    pub token: u64,
+    /// The shard.
+    pub shard: ShardId,
+    /// The entry's index.
+    pub index: u64,
+    /// The entry's data.
+    pub result: Result<Bytes, ReadError>,
+}
+
+/// The answer to [`Journal::write_checkpoint`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CheckpointWritten {
+    /// The shard.
+    pub shard: ShardId,
+    /// Index of the checkpoint.
+    pub index: u64,
+    /// False: the disk is full; the checkpoint before is still the newest.
+    pub written: bool,
+}
+
+/// What one completion brought.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Completed {
+    /// [`Journal::durable`] has moved.
+    pub durable_moved: bool,
+    /// Entries read.
+    pub reads: Vec<EntryRead>,
+    /// A checkpoint that is written, or found no room.
+    pub checkpoint: Option<CheckpointWritten>,
+}
+
+/// Figures for metrics and for deciding about checkpoints.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct JournalUsage {
+    /// Segments that hold what is needed.
+    pub segments_live: usize,
+    /// Segments ready to be written.
+    pub segments_ready: usize,
+    /// Files that are not needed.
+    pub segments_free: usize,
+    /// Length of all segment files, in bytes.
+    pub file_bytes: u64,
+    /// Bytes written as batches since a segment was last freed.
+    pub bytes_since_recycle: u64,
+    /// Bytes written as batches since the journal was opened.
+    pub bytes_written: u64,
+    /// Entries in the index.
+    pub index_entries: usize,
+    /// Bytes appended that are not durable yet.
+    pub backlog_bytes: usize,
+    /// Batches being written.
+    pub writes_in_flight: usize,
+}
+
+/// What an operation under way is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Purpose {
+    Batch(BatchNumber),
+    Allocate,
+    Header,
+    Remove(u32),
+    Read { file: u32, token: u64, shard: ShardId, index: u64, place: Place },
+    Checkpoint { shard: ShardId, index: u64 },
+}
+
+/// A read of an entry that is not durable yet.
+#[derive(Clone, Copy, Debug)]
+struct WaitingRead {
+    token: u64,
+    shard: ShardId,
+    index: u64,
+}
+
+/// The journal. Made by [`crate::Recovery`].
+#[derive(Debug)]
+pub struct Journal {
+    config: JournalConfig,
+    record_bytes_max: usize,
+    next_operation: u64,
+    operations: Map<u64, Purpose>,
+    writer: Writer,
+    segments: Segments,
+    shards: BTreeMap<ShardId, ShardIndex>,
+    waiting_reads: Vec<WaitingRead>,
+    /// The oldest segment may have become free.
+    recycle_wanted: bool,
+    opening: BatchNumber,
+    closing: bool,
+    bytes_since_recycle: u64,
+    bytes_written: u64,
+}
+
+impl Journal {
+    /// A journal that goes on at the end of a chain whose batches are all durable.
+    pub(crate) fn new(
+        config: JournalConfig,
+        record_bytes_max: usize,
+        next_operation: u64,
+        end: ChainEnd,
+        segments: Segments,
+        shards: BTreeMap<ShardId, ShardIndex>,
+    ) -> Self {
+        Self {
+            writer: Writer::new(config.clone(), end),
+            config,
+            record_bytes_max,
+            next_operation,
+            operations: Map::default(),
+            segments,
+            shards,
+            waiting_reads: Vec::new(),
+            recycle_wanted: true,
+            opening: 0,
+            closing: false,
+            bytes_since_recycle: 0,
+            bytes_written: 0,
+        }
+    }
+
+    /// Appends to the open batch and answers its number. The bytes are copied here, once.
+    ///
+    /// # Panics
+    /// Where an entry's data is longer than [`record::DATA_BYTES_MAX`]: it could be written but not read back.
+    pub fn append(&mut self, record: Record<'_>) -> BatchNumber {
+        if let Record::Entry { data, .. } = record {
+            assert!(data.len() <= self.record_bytes_max, "an entry of {} bytes", data.len());
+        }
+        let (batch, at) = self.writer.append(&record, &mut self.segments);
+        match record {
+            Record::Entry { shard, term, index, data, .. } => {
+                let place = place(term, at, data.len());
+                self.shards.entry(shard).or_default().put(index, place);
+                if let Some(live) = self.segments.get_mut(at.sequence) {
+                    let highest = live.highest.entry(shard).or_default();
+                    *highest = (*highest).max(index);
+                }
+            }
+            Record::HardState { shard, term, vote, commit } => {
+                let shard = self.shards.entry(shard).or_default();
+                shard.hard_state = Some(HardState { term, vote, commit });
+                shard.hard_state_batch = batch;
+            }
+        }
+        batch
+    }
+
+    /// Writes what was appended, as far as the window has room and segments are ready; also prepares segments. Call it
+    /// once a turn, and again after completions.
+    pub fn flush(&mut self, out: &mut Vec<DiskOperation>) {
+        self.recycle();
+        if self.closing && self.writer.is_idle() && !self.writer.is_vouched() {
+            self.writer.open_empty(&mut self.segments);
+        }
+        while let Some(batch) = self.writer.seal_next(&mut self.segments) {
+            self.bytes_since_recycle += batch.data.len() as u64;
+            self.bytes_written += batch.data.len() as u64;
+            let file = FileName::Segment(batch.file);
+            let kind = DiskOperationKind::Write { file, offset: batch.offset, data: batch.data };
+            self.start(Purpose::Batch(batch.number), kind, out);
+        }
+        self.prepare(out);
+    }
+
+    /// Writes an empty batch that says that everything before it is durable, unless that has been said or something is
+    /// still under way. Until then, damage to the last batches looks like a torn tail to recovery.
+    pub fn vouch(&mut self, out: &mut Vec<DiskOperation>) {
+        if self.writer.is_idle() && !self.writer.is_vouched() {
+            self.writer.open_empty(&mut self.segments);
+            self.flush(out);
+        }
+    }
+
+    /// Begins a clean end: writes what is left, then vouches for all of it. Go on with [`Journal::complete`] and
+    /// [`Journal::flush`] until [`Journal::is_idle`].
+    pub fn seal(&mut self, out: &mut Vec<DiskOperation>) {
+        self.closing = true;
+        self.flush(out);
+    }
+
+    /// Takes what became of an operation. An error is final: nothing may be answered from this disk any more.
+    pub fn complete(
+        &mut self,
+        completion: DiskCompletion,
+        out: &mut Vec<DiskOperation>,
+    ) -> Result<Completed, JournalError> {
+        let mut completed = Completed::default();
+        let Some(purpose) = self.operations.remove(&completion.id) else {
+            return Err(JournalError::Disk(format!("completion {} belongs to no operation", completion.id)));
+        };
+        let failed = |error: DiskError| JournalError::Disk(error.detail);
+        match purpose {
+            Purpose::Batch(number) => {
+                completion.result.map_err(failed)?;
+                self.writer.written(number);
+                completed.durable_moved = self.move_durable();
+                self.start_waiting_reads(&mut completed, out);
+            }
+            Purpose::Allocate => match completion.result {
+                Ok(_) => self.segments.allocated(),
+                Err(error) if error.full => {
+                    let step = self.segments.allocation_failed();
+                    self.start_step(step, out);
+                }
+                Err(error) => return Err(failed(error)),
+            },
+            Purpose::Header => {
+                completion.result.map_err(failed)?;
+                self.segments.header_written();
+            }
+            Purpose::Remove(file) => {
+                completion.result.map_err(failed)?;
+                self.segments.removed(file);
+            }
+            Purpose::Read { file, token, shard, index, place } => {
+                let result = self.entry_read(file, shard, index, place, completion.result);
+                completed.reads.push(EntryRead { token, shard, index, result });
+            }
+            Purpose::Checkpoint { shard, index } => {
+                let written = match completion.result {
+                    Ok(_) => true,
+                    Err(error) if error.full => false,
+                    Err(error) => return Err(failed(error)),
+                };
+                if !written {
+                    self.segments.set_full(true);
+                }
+                completed.checkpoint = Some(CheckpointWritten { shard, index, written });
+            }
+        }
+        self.prepare(out);
+        Ok(completed)
+    }
+
+    /// All batches up to this one are durable.
+    #[must_use]
+    pub fn durable(&self) -> BatchNumber {
+        self.writer.durable()
+    }
+
+    /// Asks for an entry's data; [`Completed::reads`] brings it, with the token. False: the entry is not in the
+    /// journal. An entry that is not durable yet is read when it is.
+    pub fn read_entry(
+        &mut self,
+        shard: ShardId,
+        index: u64,
+        token: u64,
+        out: &mut Vec<DiskOperation>,
+    ) -> bool {
+        let Some(place) = self.shards.get(&shard).and_then(|shard| shard.get(index)).copied() else {
+            return false;
+        };
+        let at = self.position(place);
+        let live = if at < self.writer.durable_end() { self.segments.get_mut(at.sequence) } else { None };
+        let Some(file) = live.and_then(|live| live.file) else {
+            self.waiting_reads.push(WaitingRead { token, shard, index });
+            return true;
+        };
+        let start = at.offset - at.offset % BLOCK_BYTES as u64;
+        let end = at.offset + (record::HEADER_BYTES + place.data_bytes as usize) as u64;
+        // Bounded by the segment's length, which is below 4 GiB.
+        let length = (end.next_multiple_of(BLOCK_BYTES as u64) - start) as u32;
+        let kind = DiskOperationKind::Read { file: FileName::Segment(file), offset: start, length };
+        self.start(Purpose::Read { file, token, shard, index, place }, kind, out);
+        true
+    }
+
+    /// Term of an entry that is in the journal.
+    #[must_use]
+    pub fn entry_term(&self, shard: ShardId, index: u64) -> Option<u64> {
+        Some(self.shards.get(&shard)?.get(index)?.term)
+    }
+
+    /// First and last index of the shard's entries in the journal.
+    #[must_use]
+    pub fn entry_range(&self, shard: ShardId) -> Option<(u64, u64)> {
+        self.shards.get(&shard)?.range()
+    }
+
+    /// Writes a checkpoint of the shard over the older of its two; [`Completed::checkpoint`] tells when it is durable.
+    /// `index` and `term` are of the last entry that `state` contains.
+    pub fn write_checkpoint(
+        &mut self,
+        shard: ShardId,
+        index: u64,
+        term: u64,
+        state: Bytes,
+        out: &mut Vec<DiskOperation>,
+    ) {
+        let known = self.shards.entry(shard).or_default();
+        known.checkpoint_serial += 1;
+        let header = CheckpointHeader {
+            core: self.config.core,
+            store: self.config.store,
+            shard,
+            serial: known.checkpoint_serial,
+            index,
+            term,
+            state_bytes: state.len() as u64,
+            state_checksum: state_checksum(&state),
+        };
+        let kind = DiskOperationKind::Replace {
+            file: FileName::Checkpoint(shard.0, header.slot()),
+            data: Bytes::from(header.encode_file(&state)),
+        };
+        self.start(Purpose::Checkpoint { shard, index }, kind, out);
+    }
+
+    /// The shard needs no entry below `index` any more: the state is in a durable checkpoint, and no live payload is
+    /// there. To be able to fall back to the older checkpoint, keep the entries after that one.
+    pub fn release_before(&mut self, shard: ShardId, index: u64) {
+        self.shards.entry(shard).or_default().release_before(index);
+        self.recycle_wanted = true;
+    }
+
+    /// The shards whose entries keep the oldest segment from being freed, each with its highest index there: releasing
+    /// past those frees the segment. Empty where only the newest segment is live.
+    #[must_use]
+    pub fn pinning(&self) -> Vec<(ShardId, u64)> {
+        let Some((oldest, _)) = self.segments.oldest_and_next() else { return Vec::new() };
+        let needed = |(shard, highest): &(&ShardId, &u64)| self.needs(**shard, **highest);
+        oldest.highest.iter().filter(needed).map(|(shard, highest)| (*shard, *highest)).collect()
+    }
+
+    /// Figures.
+    #[must_use]
+    pub fn usage(&self) -> JournalUsage {
+        let (live, ready, free) = self.segments.counts();
+        JournalUsage {
+            segments_live: live,
+            segments_ready: ready,
+            segments_free: free,
+            file_bytes: (live + ready + free) as u64 * self.config.segment_bytes,
+            bytes_since_recycle: self.bytes_since_recycle,
+            bytes_written: self.bytes_written,
+            index_entries: self.shards.values().map(ShardIndex::len).sum(),
+            backlog_bytes: self.writer.backlog_bytes(),
+            writes_in_flight: self.writer.writes_in_flight(),
+        }
+    }
+
+    /// Bytes appended that are not durable yet. The journal takes everything; refusing is the core's part.
+    #[must_use]
+    pub fn backlog_bytes(&self) -> usize {
+        self.writer.backlog_bytes()
+    }
+
+    /// The last allocation or checkpoint found no room: refuse what grows. What is left in the live segment and the
+    /// ready ones is for what shrinks.
+    #[must_use]
+    pub fn disk_full(&self) -> bool {
+        self.segments.is_full()
+    }
+
+    /// Tries again after the disk was full. Call it now and then; [`Journal::disk_full`] tells what came of it.
+    pub fn retry_allocation(&mut self, out: &mut Vec<DiskOperation>) {
+        self.segments.set_full(false);
+        self.prepare(out);
+    }
+
+    /// Nothing is open or under way.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        let vouched = !self.closing || self.writer.is_vouched();
+        self.writer.is_idle() && vouched && self.operations.is_empty() && self.waiting_reads.is_empty()
+    }
+
+    /// Writes the opening batch: it holds nothing, but nothing may follow it before it is durable.
+    pub(crate) fn write_opening(&mut self, out: &mut Vec<DiskOperation>) {
+        self.opening = self.writer.next_number();
+        self.writer.open_empty(&mut self.segments);
+        self.flush(out);
+    }
+
+    /// The opening batch is durable.
+    pub(crate) fn is_open(&self) -> bool {
+        self.writer.durable() >= self.opening
+    }
+
+    fn start(&mut self, purpose: Purpose, kind: DiskOperationKind, out: &mut Vec<DiskOperation>) {
+        let id = self.next_operation;
+        self.next_operation += 1;
+        self.operations.insert(id, purpose);
+        out.push(DiskOperation { id, kind });
+    }
+
+    fn prepare(&mut self, out: &mut Vec<DiskOperation>) {
+        while let Some(step) = self.segments.next_step() {
+            self.start_step(Some(step), out);
+        }
+    }
+
+    fn start_step(&mut self, step: Option<Step>, out: &mut Vec<DiskOperation>) {
+        match step {
+            Some(Step::Allocate(file)) => {
+                let bytes = self.config.segment_bytes;
+                let kind = DiskOperationKind::Allocate { file: FileName::Segment(file), bytes };
+                self.start(Purpose::Allocate, kind, out);
+            }
+            Some(Step::WriteHeader { file, sequence, oldest }) => {
+                let header = SegmentHeader {
+                    core: self.config.core,
+                    store: self.config.store,
+                    sequence,
+                    oldest,
+                    segment_bytes: self.config.segment_bytes,
+                };
+                let mut block = header.encode();
+                block.resize(BLOCK_BYTES, 0);
+                let file = FileName::Segment(file);
+                let kind = DiskOperationKind::Write { file, offset: 0, data: Bytes::from(block) };
+                self.start(Purpose::Header, kind, out);
+            }
+            Some(Step::Remove(file)) => {
+                let kind = DiskOperationKind::Remove { file: FileName::Segment(file) };
+                self.start(Purpose::Remove(file), kind, out);
+            }
+            None => {}
+        }
+    }
+
+    /// Takes in batches that have become durable, in order.
+    fn move_durable(&mut self) -> bool {
+        let mut moved = false;
+        while let Some(batch) = self.writer.next_durable() {
+            moved = true;
+            for shard in batch.hard_states {
+                let Some(index) = self.shards.get_mut(&shard) else { continue };
+                let before = index.hard_state_sequence.replace(batch.sequence);
+                if let Some(live) = before.and_then(|sequence| self.segments.get_mut(sequence)) {
+                    live.hard_states -= 1;
+                }
+                if let Some(live) = self.segments.get_mut(batch.sequence) {
+                    live.hard_states += 1;
+                }
+            }
+        }
+        moved
+    }
+
+    fn needs(&self, shard: ShardId, highest: u64) -> bool {
+        self.shards.get(&shard).is_none_or(|shard| highest >= shard.released)
+    }
+
+    /// Frees the oldest segments that nothing needs. A hard state whose only copy is in one is appended again; the
+    /// segment is free when that copy is durable.
+    fn recycle(&mut self) {
+        while self.recycle_wanted {
+            let Some((oldest, next)) = self.segments.oldest_and_next() else { break };
+            // Recovery begins in the segment after; a durable batch there carries the chain on.
+            let durable = self.writer.durable();
+            if oldest.last_batch > durable || next.first_batch == 0 || next.first_batch > durable {
+                return;
+            }
+            if oldest.highest.iter().any(|(shard, highest)| self.needs(*shard, *highest)) {
+                break;
+            }
+            if oldest.hard_states > 0 {
+                let (sequence, last_batch) = (oldest.sequence, oldest.last_batch);
+                self.append_hard_states_again(sequence, last_batch);
+                return;
+            }
+            self.segments.free_oldest();
+            self.bytes_since_recycle = 0;
+        }
+        self.recycle_wanted = false;
+    }
+
+    fn append_hard_states_again(&mut self, sequence: u64, last_batch: BatchNumber) {
+        let alone = |index: &ShardIndex| {
+            index.hard_state_sequence == Some(sequence) && index.hard_state_batch <= last_batch
+        };
+        let records: Vec<_> = (self.shards.iter())
+            .filter(|(_, index)| alone(index))
+            .filter_map(|(shard, index)| Some((*shard, index.hard_state?)))
+            .collect();
+        for (shard, HardState { term, vote, commit }) in records {
+            self.append(Record::HardState { shard, term, vote, commit });
+        }
+    }
+
+    fn position(&self, place: Place) -> Position {
+        Position {
+            sequence: self.segments.full_sequence(place.sequence_low),
+            offset: u64::from(place.offset),
+        }
+    }
+
+    fn start_waiting_reads(&mut self, completed: &mut Completed, out: &mut Vec<DiskOperation>) {
+        for WaitingRead { token, shard, index } in std::mem::take(&mut self.waiting_reads) {
+            if !self.read_entry(shard, index, token, out) {
+                completed.reads.push(EntryRead { token, shard, index, result: Err(ReadError::Gone) });
+            }
+        }
+    }
+
+    fn entry_read(
+        &self,
+        file: u32,
+        shard: ShardId,
+        index: u64,
+        place: Place,
+        result: Result<DiskDone, DiskError>,
+    ) -> Result<Bytes, ReadError> {
+        // A released entry's segment may have been written anew while the read was under way.
+        if self.shards.get(&shard).and_then(|shard| shard.get(index)) != Some(&place) {
+            return Err(ReadError::Gone);
+        }
+        let block = match result {
+            Ok(DiskDone::Read(block)) => block,
+            Ok(_) => return Err(ReadError::Damaged(JournalError::Disk("a read answered no bytes".into()))),
+            Err(error) => return Err(ReadError::Damaged(JournalError::Disk(error.detail))),
+        };
+        let damaged = |what: &str| {
+            ReadError::Damaged(JournalError::Damaged {
+                file: FileName::Segment(file),
+                offset: u64::from(place.offset),
+                detail: format!("entry {index} of shard {shard}: {what}"),
+            })
+        };
+        let skip = (place.offset as usize % BLOCK_BYTES).min(block.len());
+        let mut reader = Reader::new(&block[skip..]);
+        match Record::decode(&mut reader) {
+            Ok(Record::Entry { shard: found, index: at, term, data, .. })
+                if (found, at, term) == (shard, index, place.term) =>
+            {
+                Ok(codec::share(&block, data))
+            }
+            Ok(_) => Err(damaged("another record is in its place")),
+            Err(malformed) => Err(damaged(malformed.0)),
+        }
+    }
+}
+
+/// A record's place, as the index keeps it.
+pub(crate) fn place(term: u64, at: Position, data_bytes: usize) -> Place {
+    // Offsets and lengths are bounded by the segment's length, which is below 4 GiB.
+    Place { term, sequence_low: at.sequence as u32, offset: at.offset as u32, data_bytes: data_bytes as u32 }
+}

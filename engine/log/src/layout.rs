@@ -1,0 +1,62 @@
+//! How a fixed header is laid out, as data: the formats check at compile time that their fields leave no gap, and
+//! [`layout`] prints every size and offset for the golden file and for people with a hex dump.
+
+use crate::{batch, checkpoint, record, segment};
+use core::fmt::Write as _;
+
+/// One field of a fixed header.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Field {
+    /// What it is.
+    pub name: &'static str,
+    /// Its first byte.
+    pub offset: usize,
+    /// Its length in bytes.
+    pub bytes: usize,
+}
+
+/// A field.
+pub(crate) const fn field(name: &'static str, offset: usize, bytes: usize) -> Field {
+    Field { name, offset, bytes }
+}
+
+/// Length of the header that the fields make; fails the build where one does not start at the end of the one before.
+pub(crate) const fn contiguous(fields: &[Field]) -> usize {
+    let mut end = 0;
+    let mut i = 0;
+    while i < fields.len() {
+        assert!(fields[i].offset == end, "a field does not start where the one before it ends");
+        end += fields[i].bytes;
+        i += 1;
+    }
+    end
+}
+
+/// Every size and offset of the formats of this crate, as text.
+#[must_use]
+pub fn layout() -> String {
+    let mut text = String::new();
+    let parts = [
+        ("segment header", segment::VERSION, &segment::FIELDS[..]),
+        ("batch header", batch::VERSION, &batch::FIELDS[..]),
+        ("record header", batch::VERSION, &record::FIELDS[..]),
+        ("checkpoint header", checkpoint::VERSION, &checkpoint::FIELDS[..]),
+    ];
+    for (name, version, fields) in parts {
+        let _ = writeln!(text, "{name}, version {version}, {} bytes", contiguous(fields));
+        for field in fields {
+            let _ = writeln!(text, "  {:>3} {:>3} {}", field.offset, field.bytes, field.name);
+        }
+    }
+    let _ = writeln!(text, "block {} bytes", crate::disk::BLOCK_BYTES);
+    let _ = writeln!(text, "record data at most {} bytes", record::DATA_BYTES_MAX);
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_layout_is_the_golden_one() {
+        assert_eq!(super::layout(), include_str!("layout.golden"));
+    }
+}

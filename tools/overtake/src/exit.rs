@@ -99,4 +99,13 @@ mod tests {
             .collect();
         assert_eq!(listed, codes.map(|code| code as u8));
     }
+
+    #[test]
+    fn the_readme_has_the_same_table() {
+        let readme = include_str!("../../../README.md");
+        for line in EXIT_CODES_HELP.lines().skip(1) {
+            let (code, meaning) = line.trim_start().split_once("  ").unwrap();
+            assert!(readme.contains(&format!("| {code} | {meaning} |")), "{line}");
+        }
+    }
 }

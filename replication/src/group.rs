@@ -131,27 +131,29 @@ impl Group {
         if address.to != self.node || from == self.node {
             return Err(GroupError::Refused("a message to another node"));
         }
-        if self.raft.raft.prs().get(from.0).is_none() {
-            return Err(GroupError::Refused("a message of a node that is not in the group"));
-        }
-        if guard::check(self.replica(), &message)? == Verdict::Drop {
-            return Ok(());
-        }
-        let result = self.raft.step(message::to_raft(from, self.node, message));
-        self.keep_timeout();
-        result.map_err(|_| GroupError::Refused("a message that cannot be stepped"))
-    }
-
-    fn replica(&self) -> Replica {
         let raft = &self.raft.raft;
-        Replica {
+        let Some(progress) = raft.prs().get(from.0) else {
+            return Err(GroupError::Refused("a message of a node that is not in the group"));
+        };
+        let replica = Replica {
             term: raft.term,
             leads: raft.state == StateRole::Leader,
             stands: matches!(raft.state, StateRole::Candidate | StateRole::PreCandidate),
             last_index: raft.raft_log.last_index(),
             entries_under_way: self.newest_entries > self.persisted
                 || !raft.raft_log.unstable_entries().is_empty(),
+            matched: progress.matched,
+        };
+        let probe = |hint, hint_term| match hint_term {
+            0 => hint,
+            _ => raft.raft_log.find_conflict_by_term(hint, hint_term).0,
+        };
+        if guard::check(replica, &message, probe)? == Verdict::Drop {
+            return Ok(());
         }
+        let result = self.raft.step(message::to_raft(from, self.node, message));
+        self.keep_timeout();
+        result.map_err(|_| GroupError::Refused("a message that cannot be stepped"))
     }
 
     /// Whether this replica leads (as far as it knows).
@@ -302,8 +304,18 @@ impl Group {
         }
     }
 
-    /// Entries up to `index` are not needed in memory any more: on a leader because followers have them, everywhere
-    /// because they were applied (others are kept, whatever is asked). A follower that lacks them waits.
+    /// A leader: up to where it knows every voter to hold the log durably (0 until all have answered it). Others: 0.
+    #[must_use]
+    pub fn replicated(&self) -> u64 {
+        if !self.is_leader() {
+            return 0;
+        }
+        self.raft.raft.prs().iter().map(|(_, progress)| progress.matched).min().unwrap_or(0)
+    }
+
+    /// Entries up to `index` are not needed in memory any more. Entries that were not applied are kept, whatever is
+    /// asked. A leader cannot bring a follower up that lacks what was forgotten: compact no further than
+    /// [`Group::replicated`] where followers matter.
     pub fn compact(&mut self, index: u64) {
         let applied = self.raft.raft.raft_log.applied();
         self.raft.mut_store().compact(index.min(applied));

@@ -1,4 +1,4 @@
-//! Keeps peers' messages away on which the library would panic. Each refusal names a rule that no peer breaks which
+//! Keeps peers' messages away on which the library would panic, or stand still. Each refusal names a rule that no peer breaks which
 //! kept what it promised; a peer that lost its disk and came back under its old id is how they come about.
 
 use crate::error::GroupError;
@@ -17,6 +17,8 @@ pub struct Replica {
     pub last_index: u64,
     /// Whether entries of it are not durable yet.
     pub entries_under_way: bool,
+    /// A leader: up to where the sender said in this term that it holds the log.
+    pub matched: u64,
 }
 
 /// What to do with a message.
@@ -28,8 +30,13 @@ pub enum Verdict {
     Drop,
 }
 
-/// Checks a well-formed message of a voter against this replica.
-pub fn check(replica: Replica, message: &PeerMessage) -> Result<Verdict, GroupError> {
+/// Checks a well-formed message of a voter against this replica. `probe` says where a leader would try next after a
+/// rejection that names an index and a term.
+pub fn check(
+    replica: Replica,
+    message: &PeerMessage,
+    probe: impl FnOnce(u64, u64) -> u64,
+) -> Result<Verdict, GroupError> {
     if message.term < replica.term {
         return Ok(Verdict::Step); // Answered or ignored without a look at the rest.
     }
@@ -45,6 +52,15 @@ pub fn check(replica: Replica, message: &PeerMessage) -> Result<Verdict, GroupEr
         {
             Err(GroupError::Refused("a follower says it holds what this leader never sent"))
         }
+        // A follower that holds the log up to `matched` rejects nothing up to there, so this one came late. The library
+        // would go back behind `matched`, to entries that may be forgotten since, and wait there for a snapshot.
+        PeerMessageKind::AppendResponse { index, reject: true, hint, hint_term, .. }
+            if replica.leads
+                && message.term == replica.term
+                && (*index <= replica.matched || probe(*hint, *hint_term) < replica.matched) =>
+        {
+            Ok(Verdict::Drop)
+        }
         // Votes are asked for only once the log is durable, so this answers an older question; a leader whose log is
         // not durable breaks an assertion of the library.
         PeerMessageKind::Vote { reject: false, .. } if replica.stands && replica.entries_under_way => {
@@ -59,10 +75,15 @@ mod tests {
     use super::*;
 
     const REPLICA: Replica =
-        Replica { term: 5, leads: true, stands: false, last_index: 10, entries_under_way: false };
+        Replica { term: 5, leads: true, stands: false, last_index: 10, entries_under_way: false, matched: 0 };
+
+    /// With a log where every term fits: the next try is where the hint says.
+    fn verdict(replica: Replica, term: u64, kind: PeerMessageKind) -> Result<Verdict, GroupError> {
+        check(replica, &PeerMessage { term, kind }, |hint, _| hint)
+    }
 
     fn refused(replica: Replica, term: u64, kind: PeerMessageKind) -> bool {
-        check(replica, &PeerMessage { term, kind }).is_err()
+        verdict(replica, term, kind).is_err()
     }
 
     fn ack(index: u64, reject: bool) -> PeerMessageKind {
@@ -87,15 +108,27 @@ mod tests {
     }
 
     #[test]
+    fn a_rejection_of_what_was_acknowledged_since_is_late() {
+        let reject = |term, index, hint| {
+            let kind = PeerMessageKind::AppendResponse { index, commit: 0, reject: true, hint, hint_term: 5 };
+            verdict(Replica { matched: 6, ..REPLICA }, term, kind)
+        };
+        assert_eq!(reject(5, 8, 6), Ok(Verdict::Step));
+        assert_eq!(reject(5, 8, 5), Ok(Verdict::Drop), "it would go back behind what is acknowledged");
+        assert_eq!(reject(5, 6, 6), Ok(Verdict::Drop), "it rejects what is acknowledged");
+        assert_eq!(reject(6, 8, 5), Ok(Verdict::Step), "of a newer term");
+    }
+
+    #[test]
     fn a_vote_counts_only_once_the_log_is_durable() {
-        let verdict = |stands, entries_under_way, reject| {
+        let vote = |stands, entries_under_way, reject| {
             let kind = PeerMessageKind::Vote { pre: false, reject, commit: 0, commit_term: 0 };
             let replica = Replica { stands, entries_under_way, leads: false, ..REPLICA };
-            check(replica, &PeerMessage { term: 5, kind })
+            verdict(replica, 5, kind)
         };
-        assert_eq!(verdict(true, true, false), Ok(Verdict::Drop));
-        assert_eq!(verdict(true, true, true), Ok(Verdict::Step));
-        assert_eq!(verdict(true, false, false), Ok(Verdict::Step));
-        assert_eq!(verdict(false, true, false), Ok(Verdict::Step));
+        assert_eq!(vote(true, true, false), Ok(Verdict::Drop));
+        assert_eq!(vote(true, true, true), Ok(Verdict::Step));
+        assert_eq!(vote(true, false, false), Ok(Verdict::Step));
+        assert_eq!(vote(false, true, false), Ok(Verdict::Step));
     }
 }

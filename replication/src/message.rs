@@ -296,3 +296,102 @@ pub fn to_raft(from: NodeId, to: NodeId, message: PeerMessage) -> Message {
     m.set_msg_type(kind);
     m
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const ADDRESS: Address = Address { shard: ShardId(0x0102), to: NodeId(3) };
+
+    fn all_kinds() -> Vec<PeerMessageKind> {
+        let entries = vec![(2, Bytes::from_static(b"ab")), (4, Bytes::new())];
+        let vote_request =
+            |pre| PeerMessageKind::RequestVote { pre, index: 5, log_term: 2, commit: 4, commit_term: 1 };
+        let vote = |pre| PeerMessageKind::Vote { pre, reject: true, commit: 4, commit_term: 1 };
+        vec![
+            PeerMessageKind::Append { index: 5, log_term: 2, commit: 4, entries },
+            PeerMessageKind::AppendResponse { index: 5, commit: 4, reject: true, hint: 3, hint_term: 1 },
+            vote_request(false),
+            vote_request(true),
+            vote(false),
+            vote(true),
+            PeerMessageKind::Heartbeat { commit: 4 },
+            PeerMessageKind::HeartbeatResponse { commit: 4 },
+        ]
+    }
+
+    #[test]
+    fn every_kind_is_read_as_it_was_written_also_by_way_of_the_library() {
+        for (number, kind) in (1..).zip(all_kinds()) {
+            let message = PeerMessage { term: 7, kind };
+            let bytes = encode_one(ADDRESS, &message);
+            assert_eq!(bytes[11], number, "the number of a kind");
+            assert_eq!(decode(&bytes), Ok((ADDRESS, message.clone())));
+            let there = to_raft(NodeId(9), ADDRESS.to, message.clone());
+            assert_eq!(encode(ADDRESS.shard, there), Some((ADDRESS.to, Bytes::from(bytes.clone()))));
+            for cut in 0..bytes.len() {
+                assert!(decode(&bytes[..cut]).is_err(), "{message:?} cut at {cut}");
+            }
+            assert!(decode(&[&bytes[..], &[0]].concat()).is_err(), "{message:?} and a byte");
+        }
+    }
+
+    #[test]
+    fn golden_bytes() {
+        let bytes = |kind| encode_one(ADDRESS, &PeerMessage { term: 7, kind });
+        let all: Vec<u8> = all_kinds().into_iter().flat_map(bytes).collect();
+        assert_eq!(all.len(), 74 + 53 + 52 + 52 + 37 + 37 + 28 + 28);
+        let append: Vec<u8> = [
+            &[1, 2, 1][..],
+            &[3, 0, 0, 0, 0, 0, 0, 0, 1],
+            &[7, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0],
+            &[2, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0],
+            &[2, 0, 0, 0],
+            &[2, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, b'a', b'b'],
+            &[4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+        ]
+        .concat();
+        assert_eq!(&all[..append.len()], append);
+        assert_eq!(
+            overtake_base::checksum::checksum(0, &all),
+            0x92a4_0abe_9042_52c9,
+            "the layout changed: raise the version"
+        );
+    }
+
+    #[test]
+    fn entries_out_of_order_are_no_message() {
+        let append = |index, log_term, terms: &[u64]| {
+            let entries = terms.iter().map(|term| (*term, Bytes::new())).collect();
+            let kind = PeerMessageKind::Append { index, log_term, commit: 0, entries };
+            decode(&encode_one(ADDRESS, &PeerMessage { term: 7, kind })).is_ok()
+        };
+        assert!(append(5, 3, &[3, 4, 7]));
+        assert!(!append(5, 3, &[2]), "older than the entry before");
+        assert!(!append(5, 3, &[5, 4]), "going down");
+        assert!(!append(5, 3, &[8]), "newer than the leader");
+        assert!(!append(0, 0, &[0]), "of no term");
+        assert!(!append(0, 3, &[]) && !append(5, 0, &[]), "a place without a term");
+        assert!(!append(NUMBER_MAX, 3, &[]), "out of range");
+    }
+
+    #[test]
+    fn unknown_kinds_of_the_library_are_not_sent() {
+        for kind in [MessageType::MsgSnapshot, MessageType::MsgTimeoutNow, MessageType::MsgPropose] {
+            let mut message = Message { to: 2, term: 1, ..Message::default() };
+            message.set_msg_type(kind);
+            assert_eq!(encode(ADDRESS.shard, message), None);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_without_panic(bytes: Vec<u8>, kind in 0..10_u8) {
+            let head = [&[1, 2, 1, 3, 0, 0, 0, 0, 0, 0, 0, kind, 1, 0, 0, 0, 0, 0, 0, 0][..], &bytes].concat();
+            if let Ok((address, message)) = decode(&head) {
+                prop_assert_eq!(encode_one(address, &message), head, "one spelling");
+            }
+        }
+    }
+}

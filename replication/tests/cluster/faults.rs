@@ -31,6 +31,11 @@ fn settle(cluster: &mut Cluster, seed: u64) {
         cluster.round(CALM);
     }
     assert!(cluster.committed.len() > before + 100, "seed {seed}: no progress after the faults stopped");
+    cluster.busy = false;
+    for _ in 0..40 {
+        cluster.round(CALM);
+    }
+    assert!(cluster.is_settled(), "seed {seed}: the nodes do not agree in the end");
 }
 
 fn run(size: u64, seed: u64, rounds: u64) -> Cluster {

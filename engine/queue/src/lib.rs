@@ -2,3 +2,5 @@
 
 pub mod answer;
 pub mod command;
+pub mod rate;
+pub mod scheduler;

@@ -102,6 +102,14 @@ pub struct Receive {
     pub worker: Option<String>,
 }
 
+impl Receive {
+    /// A receive of at most 10 messages that does not wait and leaves the rest to the queue.
+    #[must_use]
+    pub fn new(queue: impl Into<String>) -> Self {
+        Self { queue: queue.into(), max: 10, wait_s: 0, lease_s: None, max_priority: None, worker: None }
+    }
+}
+
 /// Ends, extensions and returns of leases. Receipts are texts, since a malformed one has an answer of its own.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Settle {

@@ -1,0 +1,102 @@
+//! What can go wrong, told apart by what is known about the request: refused, never sent, or of unknown fate.
+
+use core::fmt;
+use overtake_wire::message::Refusal;
+
+/// Why a request has no answer, or not the one asked for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ClientError {
+    /// The server refused the request.
+    Refused(Refusal),
+    /// The options cannot work; says which and why. Nothing was sent.
+    Options(String),
+    /// No connection could be made in time. Nothing was sent.
+    Connect {
+        /// The server tried last.
+        server: String,
+        /// What went wrong there.
+        reason: String,
+    },
+    /// The connection was lost after the request was handed to it: its fate is unknown.
+    ConnectionLost,
+    /// No answer in time: the request's fate is unknown.
+    TimedOut,
+    /// The server sent something that is not an answer to the request: its fate is unknown.
+    Protocol(String),
+    /// The client was closed. Nothing was sent.
+    Closed,
+}
+
+impl ClientError {
+    /// True where the same request may be sent again, whatever it is, and may then succeed: nothing was stored.
+    #[must_use]
+    pub const fn retry_is_safe(&self) -> bool {
+        match self {
+            Self::Refused(refusal) => refusal.retry_is_safe(),
+            Self::Connect { .. } => true,
+            Self::Options(_) | Self::ConnectionLost | Self::TimedOut | Self::Protocol(_) | Self::Closed => {
+                false
+            }
+        }
+    }
+
+    /// True where the request may have been carried out. Sending it again is then safe only where doing it twice does
+    /// no harm: an enqueue whose messages have a client-made `id` or a `dedup_key`, or a settle.
+    #[must_use]
+    pub const fn fate_unknown(&self) -> bool {
+        match self {
+            Self::Refused(refusal) => refusal.stored_unknown,
+            Self::ConnectionLost | Self::TimedOut | Self::Protocol(_) => true,
+            Self::Connect { .. } | Self::Options(_) | Self::Closed => false,
+        }
+    }
+}
+
+impl From<Refusal> for ClientError {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+impl fmt::Display for ClientError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(refusal) => write!(f, "refused: {refusal}"),
+            Self::Options(what) => write!(f, "bad options: {what}"),
+            Self::Connect { server, reason } => write!(f, "cannot connect to {server}: {reason}"),
+            Self::ConnectionLost => f.write_str(
+                "the connection was lost while the request was under way; it may have been carried out",
+            ),
+            Self::TimedOut => f.write_str("no answer in time; the request may have been carried out"),
+            Self::Protocol(what) => write!(f, "unexpected answer: {what}"),
+            Self::Closed => f.write_str("the client is closed"),
+        }
+    }
+}
+
+impl core::error::Error for ClientError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_be_stored_is_never_safe_to_repeat() {
+        let refused = |refusal| ClientError::Refused(refusal);
+        let unknown = [
+            ClientError::ConnectionLost,
+            ClientError::TimedOut,
+            ClientError::Protocol("x".into()),
+            refused(Refusal::fate_unknown("leader lost", 10)),
+        ];
+        assert!(unknown.iter().all(|error| error.fate_unknown() && !error.retry_is_safe()));
+        let safe = [
+            ClientError::Connect { server: "a".into(), reason: "b".into() },
+            refused(Refusal::rate("slow down", 10)),
+            refused(Refusal::no_quorum("no leader", 10)),
+        ];
+        assert!(safe.iter().all(|error| !error.fate_unknown() && error.retry_is_safe()));
+        let final_ones = [ClientError::Closed, refused(Refusal::not_found("no queue"))];
+        assert!(final_ones.iter().all(|error| !error.fate_unknown() && !error.retry_is_safe()));
+    }
+}

@@ -1,0 +1,58 @@
+//! How a client connects, and whom it trusts.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+/// Where to connect to, as whom, and how long to wait.
+///
+/// ```
+/// use overtake_client::ConnectOptions;
+/// let options = ConnectOptions { servers: vec!["127.0.0.1:7400".parse()?], ..ConnectOptions::default() };
+/// # Ok::<(), std::net::AddrParseError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct ConnectOptions {
+    /// Nodes; any node serves any queue. At least one. Default: `127.0.0.1:7400`.
+    pub servers: Vec<SocketAddr>,
+    /// The name that the servers' certificates are for. Default: `localhost`.
+    pub server_name: String,
+    /// Bearer token; empty without auth.
+    pub token: String,
+    /// Which certificates are taken.
+    pub trust: Trust,
+    /// Connections to each server, 1..=64. Each has a socket of its own, so that several reach several cores of a
+    /// server. Default: 1.
+    pub connections: usize,
+    /// How long a request may take, its `wait_s` not counted. Default: 10 s.
+    pub request_timeout: Duration,
+    /// How long one attempt to connect may take. Default: 5 s.
+    pub connect_timeout: Duration,
+}
+
+impl Default for ConnectOptions {
+    fn default() -> Self {
+        Self {
+            servers: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 7_400))],
+            server_name: "localhost".into(),
+            token: String::new(),
+            trust: Trust::default(),
+            connections: 1,
+            request_timeout: Duration::from_secs(10),
+            connect_timeout: Duration::from_secs(5),
+        }
+    }
+}
+
+/// Most connections to one server.
+pub(crate) const CONNECTIONS_MAX: usize = 64;
+
+/// Which certificates a client takes.
+#[derive(Clone, Debug, Default)]
+pub enum Trust {
+    /// Any certificate, but only of a server on a loopback address: nobody stands in between there. Connecting to
+    /// another address is refused.
+    #[default]
+    LoopbackOnly,
+    /// DER of certificates: a server's own (then its name is not compared), or those of authorities that issue them.
+    Certificates(Vec<Vec<u8>>),
+}

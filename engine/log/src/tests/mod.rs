@@ -1,1 +1,7 @@
 //! The journal on a simulated disk that loses power.
+
+mod crashes;
+mod damage;
+mod disk;
+mod room;
+mod world;

@@ -1,0 +1,140 @@
+//! Whatever the power loss leaves: what was durable is recovered in order, nothing is invented, nothing comes back.
+
+use super::disk::Disk;
+use super::world::{World, check, config, recover};
+use crate::Record;
+use bytes::Bytes;
+use overtake_base::ShardId;
+use overtake_base::random::Random;
+
+#[test]
+fn what_was_durable_survives_any_crash() {
+    for seed in 0..150 {
+        let mut world = World::new(seed);
+        for _ in 0..400 {
+            if world.random.below(60) == 0 {
+                world.crash();
+            } else {
+                world.step();
+            }
+        }
+        world.seal();
+        let appended = world.model.appended.len();
+        world.crash();
+        assert_eq!(world.model.appended.len(), appended, "seed {seed}: a clean end loses nothing");
+        assert!(world.segment_files().len() < 40);
+    }
+}
+
+#[test]
+fn a_crash_after_every_single_write_recovers() {
+    let mut world = World::new(4711);
+    for step in 0..2_500 {
+        world.step();
+        let mut disk = world.disk.clone();
+        disk.random = Random::new(step, "crash");
+        disk.lose_power();
+        let (_, recovered) = recover(&mut disk, config()).expect("recovery");
+        check(&world.model, &recovered);
+        disk.lose_power();
+        let (_, again) = recover(&mut disk, config()).expect("recovery after recovery");
+        assert_eq!(again.shards, recovered.shards);
+    }
+}
+
+/// Batches k and k+1 are under way, only k+1 survives. Then k is written again, byte for byte. What had been dropped
+/// must not follow it.
+#[test]
+fn what_was_dropped_never_comes_back() {
+    let entry = |index, data| Record::Entry { shard: ShardId(1), term: 1, index, kind: 0, data };
+    let mut disk = Disk::new(1);
+    let mut out = Vec::new();
+    let (mut journal, _) = recover(&mut disk, config()).expect("open");
+    while let Some(completion) = disk.complete_one() {
+        journal.complete(completion, &mut out).expect("complete");
+        disk.submit(&mut out);
+    }
+    for (index, data) in [(1, b"one"), (2, b"two")] {
+        journal.append(entry(index, data));
+        journal.flush(&mut out);
+    }
+    assert_eq!(out.len(), 2);
+    let second = out.pop().expect("the second batch");
+    disk.carry_out(second);
+    out.clear();
+    for round in 0..6 {
+        let (mut journal, recovered) = recover(&mut disk, config()).expect("recovery");
+        let entries = recovered.shards.get(&ShardId(1)).map_or(0, |shard| shard.entries.len());
+        assert_eq!(entries, usize::from(round > 0));
+        assert_eq!(recovered.report.cut_tail.is_some(), round == 0);
+        if round == 0 {
+            journal.append(entry(1, b"one"));
+            journal.flush(&mut out);
+            disk.submit(&mut out);
+            while journal.durable() < 3 {
+                let completion = disk.complete_one().expect("the write is under way");
+                journal.complete(completion, &mut out).expect("complete");
+                disk.submit(&mut out);
+            }
+        }
+        disk.pending.clear();
+    }
+}
+
+#[test]
+fn an_idle_journal_writes_nothing_after_one_vouch() {
+    let mut world = World::new(3);
+    world.append_next(ShardId(0));
+    for _ in 0..20 {
+        world.flush();
+        while world.complete_one().is_some() {}
+        world.journal.vouch(&mut world.out);
+        world.disk.submit(&mut world.out);
+    }
+    assert!(world.journal.is_idle());
+    // The opening batch, the entry, the vouch.
+    assert_eq!(world.journal.durable(), 3);
+    assert_eq!(world.journal.usage().bytes_written, 3 * 4096);
+}
+
+#[test]
+fn the_largest_record_is_a_batch_of_its_own_and_is_read_back() {
+    let config = crate::JournalConfig {
+        segment_bytes: crate::segment_bytes_min(crate::record::DATA_BYTES_MAX),
+        batch_bytes_max: 4096,
+        ..config()
+    };
+    let mut disk = Disk::new(9);
+    let mut out = Vec::new();
+    let open = |disk: &mut Disk| {
+        let mut out = Vec::new();
+        let mut recovery = crate::Recovery::new(config.clone());
+        recovery.start(&mut out);
+        loop {
+            disk.submit(&mut out);
+            let completion = disk.complete_one().expect("recovery goes on");
+            if let Some(opened) = recovery.complete(completion, &mut out).expect("recovery") {
+                disk.submit(&mut out);
+                return opened;
+            }
+        }
+    };
+    let (mut journal, _) = open(&mut disk);
+    let data = vec![7; crate::record::DATA_BYTES_MAX];
+    for index in 1..=3 {
+        journal.append(Record::Entry { shard: ShardId(0), term: 1, index, kind: 0, data: &data });
+    }
+    assert!(journal.read_entry(ShardId(0), 2, 1, &mut out), "reads wait for what is not durable");
+    let mut reads = Vec::new();
+    loop {
+        journal.flush(&mut out);
+        disk.submit(&mut out);
+        let Some(completion) = disk.complete_one() else { break };
+        reads.extend(journal.complete(completion, &mut out).expect("complete").reads);
+    }
+    assert_eq!(reads.len(), 1);
+    assert_eq!(reads[0].result, Ok(Bytes::from(data.clone())));
+    let (_, recovered) = open(&mut disk);
+    assert_eq!(recovered.shards[&ShardId(0)].entries.len(), 3);
+    assert_eq!(recovered.shards[&ShardId(0)].entries[2].data, data);
+}

@@ -2,5 +2,6 @@
 
 pub mod answer;
 pub mod command;
+pub mod directory;
 pub mod rate;
 pub mod scheduler;

@@ -152,11 +152,13 @@ impl Reply {
         problem
     }
 
-    /// The problem document of a refusal for the sake of one field.
+    /// The problem document of a refusal for the sake of one field, or of something inside it.
     #[track_caller]
     pub fn problem_of(&self, status: u16, field: &str) -> Value {
         let problem = self.problem(status);
-        assert_eq!(problem["field"], field, "wrong field: {problem}");
+        let named = problem["field"].as_str().unwrap_or_default();
+        let top = named.split(['.', '[']).next().unwrap_or_default();
+        assert!(named == field || top == field, "expected field {field:?}: {problem}");
         problem
     }
 }

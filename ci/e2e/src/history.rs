@@ -16,7 +16,6 @@ pub struct Call {
 
 /// What was asked and answered.
 #[derive(Clone, PartialEq, Eq, Debug)]
-#[allow(missing_docs)]
 pub enum What {
     /// An enqueue of one message under a client-made id.
     Enqueue(Enqueue),
@@ -47,7 +46,6 @@ pub struct Enqueue {
 
 /// What an enqueue was answered.
 #[derive(Clone, PartialEq, Eq, Debug)]
-#[allow(missing_docs)]
 pub enum EnqueueOutcome {
     /// Stored, or stored before: the id it is known by.
     Accepted { id: String, duplicate: bool },
@@ -87,7 +85,6 @@ pub struct Settle {
 
 /// What to do with a lease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[allow(missing_docs)]
 pub enum Action {
     /// Delete the message.
     Ack,
@@ -110,7 +107,6 @@ pub enum SettleOutcome {
 
 /// Counts of stats, summed over levels.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[allow(missing_docs)]
 pub struct Counts {
     pub visible: u64,
     pub delayed: u64,

@@ -104,7 +104,6 @@ pub struct Queue {
 
 /// One delivered message, its fields taken out of their JSON.
 #[derive(Clone, PartialEq, Eq, Debug)]
-#[allow(missing_docs)]
 pub struct Message {
     pub id: String,
     pub priority: u64,

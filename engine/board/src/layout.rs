@@ -1,11 +1,11 @@
 //! A summary as the words of a slot: a first word of queue (32 bits), shard (16), gone (8) and number of levels (8);
-//! depth; body bytes; then for each level one word of level (8 bits) and visible count (56), and one of the head's time.
+//! version; depth; body bytes; then for each level one word of level (8 bits) and visible count (56), and one of the head's time.
 
 use overtake_base::limits::{DEPTH_MAX, LEVELS_MAX};
 
 const VISIBLE_BITS: u32 = 56;
 const VISIBLE_MASK: u64 = (1 << VISIBLE_BITS) - 1;
-const FIXED_WORDS: usize = 3;
+const FIXED_WORDS: usize = 4;
 const LEVEL_WORDS: usize = 2;
 
 /// Words of a summary with so many levels.
@@ -27,6 +27,8 @@ pub struct BoardSummary {
     pub shard: u16,
     /// The queue is no more; the rest says nothing.
     pub gone: bool,
+    /// Grows with the shard's log; tells the newer of two summaries that came different ways.
+    pub version: u64,
     /// Visible, delayed and leased messages.
     pub depth: u64,
     /// Their body bytes.
@@ -54,6 +56,7 @@ pub(crate) fn encode(summary: &BoardSummary, words: &mut Vec<u64>) {
             | u64::from(summary.shard) << 32
             | u64::from(summary.gone) << 48
             | (levels.len() as u64) << 56,
+        summary.version,
         summary.depth,
         summary.body_bytes,
     ]);
@@ -70,7 +73,7 @@ pub(crate) fn words_after(first: u64) -> usize {
 
 /// `None` where the words are not a whole summary.
 pub(crate) fn decode(words: &[u64], summary: &mut BoardSummary) -> Option<()> {
-    let [first, depth, body_bytes, levels @ ..] = words else { return None };
+    let [first, version, depth, body_bytes, levels @ ..] = words else { return None };
     let (pairs, rest) = levels.as_chunks::<LEVEL_WORDS>();
     if !rest.is_empty() || pairs.len() != (first >> 56) as usize {
         return None;
@@ -78,6 +81,7 @@ pub(crate) fn decode(words: &[u64], summary: &mut BoardSummary) -> Option<()> {
     summary.queue = *first as u32;
     summary.shard = (first >> 32) as u16;
     summary.gone = first >> 48 & 1 == 1;
+    summary.version = *version;
     summary.depth = *depth;
     summary.body_bytes = *body_bytes;
     summary.levels.clear();
@@ -101,9 +105,9 @@ mod tests {
     }
 
     prop_compose! {
-        fn summary()(queue: u32, shard: u16, gone: bool, depth: u64, body_bytes: u64,
+        fn summary()(queue: u32, shard: u16, gone: bool, version: u64, depth: u64, body_bytes: u64,
             levels in proptest::collection::vec(level(), 0..=LEVELS_MAX)) -> BoardSummary {
-            BoardSummary { queue, shard, gone, depth, body_bytes, levels }
+            BoardSummary { queue, shard, gone, version, depth, body_bytes, levels }
         }
     }
 

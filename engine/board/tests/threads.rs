@@ -19,6 +19,7 @@ fn summary(queue: u32, value: u64) -> BoardSummary {
         queue,
         shard: 0,
         gone: false,
+        version: value * 5,
         depth: value,
         body_bytes: value * 3,
         levels: levels.collect(),

@@ -253,9 +253,14 @@ impl Connection {
         self.stopping || self.sessions.iter().any(|session| session.input == Input::Resumed)
     }
 
-    pub(crate) fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<quinn_proto::Transmit> {
+    pub(crate) fn poll_transmit(
+        &mut self,
+        now: Instant,
+        segments_max: usize,
+        buf: &mut Vec<u8>,
+    ) -> Option<quinn_proto::Transmit> {
         let mtu = usize::from(self.quic.current_mtu()).max(1);
-        let segments = (limits::TRANSMIT_BYTES_MAX / mtu).clamp(1, limits::SEGMENTS_MAX);
+        let segments = (limits::TRANSMIT_BYTES_MAX / mtu).min(segments_max).max(1);
         self.quic.poll_transmit(now, segments, buf)
     }
 }

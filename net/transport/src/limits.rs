@@ -28,8 +28,6 @@ pub const CONNECTIONS_PER_ADDRESS_MAX: usize = 2_048;
 pub const HANDSHAKES_BEFORE_RETRY: usize = 256;
 /// Datagrams without a connection (refusals, Retry, resets) that wait for sending; more are dropped.
 pub const RESPONSES_MAX: usize = 1_024;
-/// Segments of one transmit, at most (what Linux takes).
-pub const SEGMENTS_MAX: usize = 64;
 /// Bytes of one transmit, at most: what one UDP send takes over IPv4.
 pub const TRANSMIT_BYTES_MAX: usize = 65_507;
 /// Largest datagram tried between hosts: an Ethernet frame.

@@ -258,8 +258,14 @@ impl Transport {
         }
     }
 
-    /// Puts the next datagrams into `buf`: the first `size` bytes, in segments of `segment_size`.
-    pub fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
+    /// Puts the next datagrams into `buf`: the first `size` bytes, in at most `segments_max` segments of
+    /// `segment_size`.
+    pub fn poll_transmit(
+        &mut self,
+        now: Instant,
+        segments_max: usize,
+        buf: &mut Vec<u8>,
+    ) -> Option<Transmit> {
         buf.clear();
         if let Some((transmit, data)) = self.responses.pop_front() {
             buf.extend_from_slice(&data[..transmit.size]);
@@ -272,7 +278,7 @@ impl Transport {
             {
                 self.pump_queue.push_back(slot);
             }
-            if let Some(transmit) = connection.poll_transmit(now, buf) {
+            if let Some(transmit) = connection.poll_transmit(now, segments_max, buf) {
                 // Behind the others: connections take turns.
                 self.transmit_queue.push_back(slot);
                 return Some(transmit);

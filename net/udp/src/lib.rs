@@ -7,4 +7,4 @@
 mod socket;
 
 pub use quinn_udp::{EcnCodepoint, Transmit};
-pub use socket::{Received, UdpSocket, claim};
+pub use socket::{Received, UdpSocket, Watch, claim};

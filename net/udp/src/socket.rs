@@ -5,6 +5,7 @@ use quinn_udp::{BATCH_SIZE, EcnCodepoint, RecvMeta, Transmit, UdpSockRef, UdpSoc
 use std::io::{self, ErrorKind, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd as _, BorrowedFd};
+use std::rc::Rc;
 
 /// Bytes of one receive buffer: the largest batch that GRO makes of datagrams.
 const BUFFER_BYTES: usize = 65_536;
@@ -26,7 +27,7 @@ pub struct Received<'a> {
 
 /// A bound UDP socket of one core. Several cores may bind the same address; the kernel then spreads clients over them.
 pub struct UdpSocket {
-    waiting: Waiting,
+    waiting: Rc<Waiting>,
     /// The same socket by another handle.
     moving: std::net::UdpSocket,
     state: UdpSocketState,
@@ -43,7 +44,7 @@ impl UdpSocket {
         let _ = state.set_recv_buffer_size(UdpSockRef::from(&moving), SOCKET_BUFFER_BYTES);
         let _ = state.set_send_buffer_size(UdpSockRef::from(&moving), SOCKET_BUFFER_BYTES);
         let buffers = (0..BATCH_SIZE).map(|_| vec![0; BUFFER_BYTES].into_boxed_slice()).collect();
-        Ok(Self { waiting, moving, state, buffers })
+        Ok(Self { waiting: Rc::new(waiting), moving, state, buffers })
     }
 
     /// The address it is bound to.
@@ -96,9 +97,20 @@ impl UdpSocket {
         self.state.max_gso_segments()
     }
 
+    /// Something to wait with, for a task that does not hold the socket.
+    #[must_use]
+    pub fn watch(&self) -> Watch {
+        Watch(self.waiting.clone())
+    }
+}
+
+/// Waits for datagrams to receive.
+pub struct Watch(Rc<Waiting>);
+
+impl Watch {
     /// Waits until something may be there to receive.
     pub async fn readable(&self) -> io::Result<()> {
-        match self.waiting.peek_from(&mut [0; 1]).await.map_err(io::Error::from) {
+        match self.0.peek_from(&mut [0; 1]).await.map_err(io::Error::from) {
             Ok(_) => Ok(()),
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => Ok(()),
             Err(error) => Err(error),

@@ -18,7 +18,7 @@ fn send(socket: &UdpSocket, destination: SocketAddr, contents: &[u8], segment_si
 async fn receive(socket: &mut UdpSocket, count: usize) -> Vec<(SocketAddr, Vec<u8>)> {
     let mut received = Vec::new();
     while received.len() < count {
-        socket.readable().await.unwrap();
+        socket.watch().readable().await.unwrap();
         socket.try_receive(64, |datagram| received.push((datagram.from, datagram.data.to_vec()))).unwrap();
     }
     received

@@ -274,7 +274,7 @@ impl Network {
                 }
             }
             let mut buf = Vec::new();
-            while let Some(transmit) = server.poll_transmit(now, &mut buf) {
+            while let Some(transmit) = server.poll_transmit(now, 64, &mut buf) {
                 let segment = transmit.segment_size.unwrap_or(transmit.size);
                 out.extend(
                     buf[..transmit.size].chunks(segment).map(|data| (transmit.destination, data.to_vec())),

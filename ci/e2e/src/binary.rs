@@ -26,12 +26,13 @@ pub fn command() -> Command {
     command
 }
 
-/// Selects the whole workspace for one binary: the same choice of features as `cargo test --workspace`, so that
-/// nothing is compiled a second time.
+/// Selects the whole workspace and a test beside the binary: so the choice of features, those of test dependencies
+/// included, is that of `cargo test --workspace`, and nothing is compiled a second time.
 fn build() -> PathBuf {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../Cargo.toml");
     let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-        .args(["build", "--workspace", "--bin", "overtake", "--message-format=json-render-diagnostics"])
+        .args(["build", "--workspace", "--bin", "overtake", "--test", "bad_starts"])
+        .arg("--message-format=json-render-diagnostics")
         .arg("--manifest-path")
         .arg(manifest)
         .stderr(Stdio::inherit())

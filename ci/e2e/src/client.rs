@@ -15,6 +15,7 @@ const REPLY_BYTES_MAX: u64 = 64 * 1024 * 1024;
 pub struct Client {
     agent: ureq::Agent,
     address: SocketAddr,
+    token: Option<String>,
 }
 
 /// What came back.
@@ -38,7 +39,12 @@ impl Client {
             .max_redirects_will_error(false)
             .timeout_global(Some(CALL_LIMIT))
             .build();
-        Self { agent: config.new_agent(), address }
+        Self { agent: config.new_agent(), address, token: None }
+    }
+
+    /// The same client, calling with a bearer token.
+    pub fn with_token(self, token: &str) -> Self {
+        Self { token: Some(token.to_owned()), ..self }
     }
 
     /// Where the server is.
@@ -59,6 +65,9 @@ impl Client {
             .uri(format!("http://{}{path}", self.address));
         for (name, value) in headers {
             request = request.header(*name, *value);
+        }
+        if let Some(token) = &self.token {
+            request = request.header("authorization", format!("Bearer {token}"));
         }
         let mut response = match body {
             Some(body) => self.agent.run(request.body(body).map_err(ureq::Error::Http)?)?,

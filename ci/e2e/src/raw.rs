@@ -28,20 +28,32 @@ impl RawRequest {
         Self(socket)
     }
 
-    /// Status of the answer.
+    /// Status of the answer; None where the connection was reset before it could be read, as happens when a server
+    /// closes while there is still something to read for it.
     #[track_caller]
-    pub fn status(mut self) -> u16 {
+    fn status(mut self) -> Option<u16> {
         let mut head = [0u8; 12];
-        self.0.read_exact(&mut head).expect("an answer");
+        match self.0.read_exact(&mut head) {
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => return None,
+            read => read.expect("an answer"),
+        }
         let text = String::from_utf8_lossy(&head).into_owned();
         let status = text.strip_prefix("HTTP/1.1 ").and_then(|status| status.parse().ok());
-        status.unwrap_or_else(|| panic!("not a status line: {text:?}"))
+        Some(status.unwrap_or_else(|| panic!("not a status line: {text:?}")))
     }
 
     /// Closes the connection without reading the answer.
     pub fn hang_up(self) {
         drop(self.0);
     }
+}
+
+/// Status that a JSON request is answered, however large it is.
+#[track_caller]
+pub fn status_of(address: SocketAddr, method: &str, path: &str, body: &[u8]) -> u16 {
+    const TRIES: usize = 20;
+    let mut tries = (0..TRIES).filter_map(|_| RawRequest::send(address, method, path, body).status());
+    tries.next().expect("an answer that can be read before the connection is reset")
 }
 
 /// `GET path` over HTTP/2 with prior knowledge; true if the server spoke HTTP/2 and answered 200.

@@ -9,6 +9,7 @@ use overtake_base::random::Random;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::fs::OpenOptions;
+use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -28,11 +29,13 @@ pub struct Options {
     pub shards: Option<u16>,
     /// `--auto-create`.
     pub auto_create: bool,
+    /// Text of a configuration file, given with `--config`.
+    pub config: Option<&'static str>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { cores: 1, shards: Some(4), auto_create: false }
+        Self { cores: 1, shards: Some(4), auto_create: false, config: None }
     }
 }
 
@@ -48,6 +51,11 @@ impl Options {
         }
         if self.auto_create {
             command.arg("--auto-create");
+        }
+        if let Some(config) = self.config {
+            let path = data.with_extension("toml");
+            std::fs::write(&path, config).expect("a configuration file");
+            command.arg("--config").arg(path);
         }
         command.stdin(Stdio::null());
         command
@@ -119,18 +127,33 @@ impl Server {
     /// Starts the process on the same folder and addresses and waits until it is ready.
     #[track_caller]
     pub fn start_again(&mut self) {
+        if let Err(status) = self.try_start() {
+            panic!("the server ended before it was ready, {status}: {}", self.log_tail());
+        }
+    }
+
+    /// Starts the process as other options say; gives how it ended if it ended before it was ready.
+    #[track_caller]
+    pub fn try_start_with(&mut self, options: Options) -> Result<(), ExitStatus> {
+        self.options = options;
+        self.try_start()
+    }
+
+    #[track_caller]
+    fn try_start(&mut self) -> Result<(), ExitStatus> {
         assert!(self.child.is_none(), "the server still runs");
         let log = OpenOptions::new().create(true).append(true).open(self.log_path()).expect("a log file");
         let mut command = self.options.command(&self.data, self.http, self.quic);
         command.stdout(log.try_clone().expect("a second handle")).stderr(log);
-        self.child = Some(command.spawn().expect("the binary can be started"));
-        let (client, start) = (self.client(), Instant::now());
+        let child = self.child.insert(command.spawn().expect("the binary can be started"));
+        let (client, start) = (Client::new(self.http), Instant::now());
         loop {
             if client.try_call("GET", "/readyz", &[], None).is_ok_and(|reply| reply.status == 200) {
-                return;
+                return Ok(());
             }
-            if let Some(status) = self.child.as_mut().and_then(|child| child.try_wait().expect("a child")) {
-                panic!("the server ended before it was ready, {status}: {}", self.log_tail());
+            if let Some(status) = child.try_wait().expect("a child") {
+                self.child = None;
+                return Err(status);
             }
             assert!(start.elapsed() < LIFE_LIMIT, "not ready within {LIFE_LIMIT:?}");
             sleep_ms(10);
@@ -188,23 +211,47 @@ impl Drop for Server {
     }
 }
 
-/// Runs a command that must fail by itself with one clear line on stderr; gives that line.
+/// Code of a server that could not start.
+pub const EXIT_SERVER: i32 = 8;
+
+/// Runs a server that must refuse to start, with one clear line on stderr; gives that line.
 #[track_caller]
-pub fn refused(mut command: Command) -> String {
-    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-    let mut child = child.expect("the binary can be started");
-    let (mut stdout, mut stderr) = (child.stdout.take().expect("piped"), child.stderr.take().expect("piped"));
-    let stdout = std::thread::spawn(move || std::io::read_to_string(&mut stdout));
-    let stderr = std::thread::spawn(move || std::io::read_to_string(&mut stderr));
-    let status = wait_for(child);
-    let text = stderr.join().expect("a reader").expect("text");
-    let _ = stdout.join();
-    let Some(status) = status else { panic!("{command:?} runs on, it should have refused to start: {text}") };
-    assert!(status.code().is_some_and(|code| code != 0), "{command:?} ended with {status}: {text}");
-    assert!(!text.contains("panicked at"), "{command:?} panicked: {text}");
-    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
-    assert_eq!(lines.len(), 1, "{command:?} should say one line on stderr: {text:?}");
+pub fn refused(command: Command) -> String {
+    let ended = run(command, b"");
+    assert_eq!(ended.code, Some(EXIT_SERVER), "{ended:?}");
+    let lines: Vec<&str> = ended.stderr.lines().filter(|line| !line.trim().is_empty()).collect();
+    assert_eq!(lines.len(), 1, "one line on stderr: {ended:?}");
     lines[0].to_owned()
+}
+
+/// What a command that ended by itself left.
+#[derive(Clone, Debug)]
+pub struct Ended {
+    /// Its exit code; None where a signal ended it.
+    pub code: Option<i32>,
+    /// What it wrote to standard output.
+    pub stdout: String,
+    /// What it wrote to standard error.
+    pub stderr: String,
+}
+
+/// Runs a command with this standard input until it ends by itself, which it must without a panic.
+#[track_caller]
+pub fn run(mut command: Command, stdin: &[u8]) -> Ended {
+    let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let mut child = child.expect("the binary can be started");
+    let mut input = child.stdin.take().expect("piped");
+    // A command that does not read its input may be gone before it is written.
+    let _ = input.write_all(stdin);
+    drop(input);
+    let (stdout, stderr) = (child.stdout.take().expect("piped"), child.stderr.take().expect("piped"));
+    let stdout = std::thread::spawn(move || std::io::read_to_string(stdout).unwrap_or_default());
+    let stderr = std::thread::spawn(move || std::io::read_to_string(stderr).unwrap_or_default());
+    let status = wait_for(child);
+    let (stdout, stderr) = (stdout.join().expect("a reader"), stderr.join().expect("a reader"));
+    let Some(status) = status else { panic!("{command:?} does not end: {stdout}{stderr}") };
+    assert!(!stderr.contains("panicked at"), "{command:?} panicked: {stderr}");
+    Ended { code: status.code(), stdout, stderr }
 }
 
 fn wait_for(mut child: Child) -> Option<ExitStatus> {

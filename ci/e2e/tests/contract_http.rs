@@ -1,12 +1,12 @@
 //! The contract of HTTP itself: routes, media types, sizes, problem documents, health, metrics, OpenAPI, HTTP/2.
 
-use overtake_e2e::raw::{RawRequest, http2_get_is_ok};
+use overtake_e2e::raw::{http2_get_is_ok, status_of};
 use overtake_e2e::shape::{Kind, count, exactly, list};
 use overtake_e2e::{Client, Options, Server};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-const ROUTES: [(&str, &[&str]); 18] = [
+const ROUTES: [(&str, &[&str]); 17] = [
     ("/v1/queues", &["get"]),
     ("/v1/queues/{queue}", &["put", "get", "delete"]),
     ("/v1/queues/{queue}/messages", &["post", "get"]),
@@ -24,7 +24,6 @@ const ROUTES: [(&str, &[&str]); 18] = [
     ("/readyz", &["get"]),
     ("/metrics", &["get"]),
     ("/openapi.json", &["get"]),
-    ("/", &[]),
 ];
 
 #[test]
@@ -113,7 +112,7 @@ fn unknown_query_parameters_are_refused_everywhere() {
         if !path.starts_with("/v1") {
             continue;
         }
-        for method in *methods {
+        for method in methods.iter() {
             let path = format!("{path}?typo=1");
             let reply = if matches!(*method, "post" | "put") {
                 client.json(&method.to_uppercase(), &path, &json!({}))
@@ -134,9 +133,9 @@ fn too_much_is_refused() {
     let queue = server.create("large", json!({}));
     let body = vec![b' '; 2 * 1024 * 1024 + 1];
     for rest in ["/messages", "/messages/batch", "/receive", "/ack"] {
-        assert_eq!(RawRequest::send(server.http(), "POST", &queue.path(rest), &body).status(), 413, "{rest}");
+        assert_eq!(status_of(server.http(), "POST", &queue.path(rest), &body), 413, "{rest}");
     }
-    // Up to the limit all is read: sixteen bodies of the largest size do not fit, fifteen of them do in base64.
+    // In base64, eleven bodies of the largest size are just below the limit.
     let largest = json!({"priority": 0, "body": overtake_e2e::shape::encode_body(&vec![1; 131_072])});
     let results = queue.batch(&vec![largest.clone(); 11]);
     assert!(results.iter().all(|result| result["status"] == 202));
@@ -182,10 +181,7 @@ fn metrics_are_prometheus_text() {
     assert!(!metrics.is_empty());
     let names: BTreeSet<&str> = metrics.keys().map(|key| key.split('{').next().unwrap_or_default()).collect();
     assert!(names.iter().any(|name| name.starts_with("overtake_")), "{names:?}");
-    let before: f64 = metrics.values().sum();
-    queue.fill(&[0], 50);
-    let after: f64 = read_metrics(&server.client()).values().sum();
-    assert!(after.is_finite() && before.is_finite());
+    assert!(metrics.values().all(|value| value.is_finite()), "{metrics:?}");
 }
 
 /// Every sample by name and labels, each once; fails on a line that is not of the text format.
@@ -194,7 +190,7 @@ fn read_metrics(client: &Client) -> BTreeMap<String, f64> {
     reply.expect_status(200);
     let content_type = reply.header("content-type").unwrap_or_default();
     assert!(content_type.starts_with("text/plain"), "{content_type}");
-    let body = String::from_utf8(reply.body).expect("text");
+    let body = String::from_utf8_lossy(&reply.body);
     assert!(body.ends_with('\n'), "the last line ends too");
     let mut samples = BTreeMap::new();
     let mut typed = BTreeSet::new();

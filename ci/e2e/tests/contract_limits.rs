@@ -7,7 +7,7 @@ use overtake_e2e::{Options, Queue, Server};
 use serde_json::{Value, json};
 
 fn many_shards() -> Server {
-    Options { cores: 2, shards: None, auto_create: false }.start()
+    Options { cores: 2, shards: None, ..Options::default() }.start()
 }
 
 #[test]

@@ -87,7 +87,7 @@ fn a_queue_on_one_shard_is_exactly_ordered() {
 
 #[test]
 fn over_several_shards_nothing_is_lost_or_given_twice() {
-    let server = Options { cores: 2, shards: None, auto_create: false }.start();
+    let server = Options { cores: 2, shards: None, ..Options::default() }.start();
     let queue = server.create("spread", json!({}));
     queue.fill(&[0, 1, 2, 3, 4], 100);
     let workers: Vec<_> = (0..4)
@@ -125,7 +125,7 @@ fn over_several_shards_nothing_is_lost_or_given_twice() {
 
 #[test]
 fn urgent_work_overtakes_over_several_shards() {
-    let server = Options { cores: 2, shards: None, auto_create: false }.start();
+    let server = Options { cores: 2, shards: None, ..Options::default() }.start();
     let queue = server.create("urgent", json!({"reserve": 0, "floor": 0}));
     queue.fill(&[2, 3, 4], 60);
     queue.fill(&[0], 20);

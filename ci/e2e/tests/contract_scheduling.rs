@@ -113,7 +113,7 @@ fn reserve_and_floor_are_those_of_the_queue() {
     check_never_below(&messages, 3..=4, 0.1);
 
     let half = create(&server, "half", json!({"reserve": 0.5, "floor": 0, "weights": [9, 3, 1, 1, 1]}));
-    half.fill(&[0, 1, 2], 300);
+    half.fill(&[0, 1, 2], 400);
     check_parts(&deliver(&half, 400, 16), &[0.5, 0.375, 0.125, 0.0, 0.0]);
     // An update acts on later deliveries.
     half.update(json!({"reserve": 0}));

@@ -69,6 +69,8 @@ impl Client {
         if let Some(token) = &self.token {
             request = request.header("authorization", format!("Bearer {token}"));
         }
+        // Without this, methods that may have a body would get an empty chunked one.
+        let body = body.or(matches!(method, "POST" | "PUT" | "PATCH").then_some(&[]));
         let mut response = match body {
             Some(body) => self.agent.run(request.body(body).map_err(ureq::Error::Http)?)?,
             None => self.agent.run(request.body(()).map_err(ureq::Error::Http)?)?,
@@ -169,5 +171,77 @@ impl Reply {
         let top = named.split(['.', '[']).next().unwrap_or_default();
         assert!(named == field || top == field, "expected field {field:?}: {problem}");
         problem
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+    use std::net::TcpListener;
+    use std::thread::JoinHandle;
+
+    /// Answers each request on one connection with the same reply; gives the requests it got.
+    fn answering(requests: usize, reply: String) -> (SocketAddr, JoinHandle<Vec<String>>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let thread = std::thread::spawn(move || {
+            let (socket, _) = listener.accept().unwrap();
+            let mut reader = BufReader::new(socket);
+            (0..requests)
+                .map(|_| {
+                    let (mut head, mut length) = (String::new(), 0);
+                    while !head.ends_with("\r\n\r\n") {
+                        let from = head.len();
+                        assert_ne!(reader.read_line(&mut head).unwrap(), 0);
+                        if let Some(text) = head[from..].to_lowercase().strip_prefix("content-length:") {
+                            length = text.trim().parse().unwrap();
+                        }
+                    }
+                    let mut body = vec![0; length];
+                    reader.read_exact(&mut body).unwrap();
+                    reader.get_mut().write_all(reply.as_bytes()).unwrap();
+                    head + &String::from_utf8(body).unwrap()
+                })
+                .collect()
+        });
+        (address, thread)
+    }
+
+    #[test]
+    fn a_refusal_is_a_reply_and_the_connection_is_kept() {
+        let problem = json!({
+            "type": "t", "title": "x", "status": 429, "detail": "d", "field": "a.b", "reason": "depth",
+        });
+        let problem = problem.to_string();
+        let reply = format!(
+            "HTTP/1.1 429 Too Many Requests\r\ncontent-type: application/problem+json\r\nretry-after: 1\r\n\
+             content-length: {}\r\n\r\n{problem}",
+            problem.len()
+        );
+        let (address, requests) = answering(4, reply);
+        let client = Client::new(address).with_token("secret");
+        client.json("POST", "/p?x=1", &json!({"a": 1})).problem_of(429, "a");
+        client.call("POST", "/p").problem(429);
+        client.call("DELETE", "/p%20q").problem(429);
+        client.call("PATCH", "/p").problem(429);
+        let requests = requests.join().unwrap();
+        assert!(requests[0].starts_with("POST /p?x=1 HTTP/1.1\r\n"), "{}", requests[0]);
+        assert!(
+            requests[0].ends_with("{\"a\":1}") && requests[0].contains("Bearer secret"),
+            "{}",
+            requests[0]
+        );
+        assert!(requests[2].starts_with("DELETE /p%20q HTTP/1.1\r\n"), "{}", requests[2]);
+    }
+
+    #[test]
+    fn an_answer_that_never_comes_is_an_error_and_nothing_is_sent_twice() {
+        let (address, requests) = answering(1, String::new());
+        let client = Client::new(address);
+        assert!(client.try_json("POST", "/p", &json!({})).is_err());
+        assert_eq!(requests.join().unwrap().len(), 1);
+        assert!(client.try_call("GET", "/p", &[], None).is_err(), "nobody listens");
     }
 }

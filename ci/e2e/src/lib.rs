@@ -5,6 +5,7 @@
 //! A harness fails by panicking with the whole answer in the message, since its callers are tests.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failed expectation is how a test speaks")]
 
+pub mod answer;
 pub mod binary;
 pub mod checker;
 pub mod client;
@@ -16,8 +17,10 @@ pub mod raw;
 pub mod scratch;
 pub mod server;
 pub mod shape;
+pub mod stats;
 pub mod time;
 
+pub use answer::Message;
 pub use client::{Client, Reply};
 pub use queue::Queue;
 pub use server::{Options, Server};

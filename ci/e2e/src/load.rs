@@ -136,11 +136,11 @@ pub fn body_of(id: &str) -> Vec<u8> {
 
 /// The counts of a stats answer.
 pub fn counts_of(stats: &Value) -> Counts {
-    crate::queue::check_stats(stats);
-    let total = |name| crate::queue::total(stats, name);
+    crate::stats::check_stats(stats);
+    let total = |name| crate::stats::total(stats, name);
     Counts {
-        visible: crate::queue::sum_levels(stats, "visible"),
-        delayed: crate::queue::sum_levels(stats, "delayed"),
+        visible: crate::stats::sum_levels(stats, "visible"),
+        delayed: crate::stats::sum_levels(stats, "delayed"),
         leased: crate::shape::count(stats, "leased"),
         dlq: crate::shape::count(stats, "dlq"),
         enqueued: total("enqueued"),

@@ -1,143 +1,18 @@
 //! One queue of a server, as a test uses it: each call checks status and shape of its answer before handing it out.
 
+use crate::answer::{
+    CONFIG_FIELDS, DEAD_FIELDS, INSPECTED_FIELDS, Message, PEEKED_FIELDS, check_history_entry,
+};
 use crate::client::{Client, Reply};
-use crate::shape::{self, Field, Kind, count, list};
+use crate::shape::{self, Kind, count, list};
+use crate::stats::check_stats;
 use serde_json::{Value, json};
-
-/// Levels of a queue that does not say.
-pub const LEVELS_DEFAULT: usize = 5;
-
-const MESSAGE_FIELDS: [Field<'static>; 8] = [
-    ("id", Kind::Id),
-    ("priority", Kind::Count),
-    ("receipt", Kind::Receipt),
-    ("deliveries", Kind::Count),
-    ("enqueued_at", Kind::Time),
-    ("lease_expires_at", Kind::Time),
-    ("headers", Kind::TextMap),
-    ("body", Kind::Body),
-];
-const PEEKED_FIELDS: [Field<'static>; 7] = [
-    ("id", Kind::Id),
-    ("priority", Kind::Count),
-    ("state", Kind::Text),
-    ("deliveries", Kind::Count),
-    ("enqueued_at", Kind::Time),
-    ("headers", Kind::TextMap),
-    ("body", Kind::Body),
-];
-const INSPECTED_FIELDS: [Field<'static>; 7] = [
-    ("id", Kind::Id),
-    ("priority", Kind::Count),
-    ("state", Kind::Text),
-    ("shard", Kind::Count),
-    ("enqueued_at", Kind::Time),
-    ("deliveries", Kind::Count),
-    ("why", Kind::Text),
-];
-const DEAD_FIELDS: [Field<'static>; 9] = [
-    ("id", Kind::Id),
-    ("priority", Kind::Count),
-    ("deliveries", Kind::Count),
-    ("last_error", Kind::Text),
-    ("dead_at", Kind::Time),
-    ("history", Kind::List),
-    ("enqueued_at", Kind::Time),
-    ("headers", Kind::TextMap),
-    ("body", Kind::Body),
-];
-const STATS_FIELDS: [Field<'static>; 9] = [
-    ("visible", Kind::Object),
-    ("delayed", Kind::Object),
-    ("leased_by_level", Kind::Object),
-    ("leased", Kind::Count),
-    ("dlq", Kind::Count),
-    ("oldest_age_s", Kind::Object),
-    ("wait_ms", Kind::Object),
-    ("totals", Kind::Object),
-    ("workers", Kind::Object),
-];
-/// Every total but `refused`.
-pub const TOTALS: [&str; 14] = [
-    "enqueued",
-    "acked",
-    "cancelled",
-    "purged",
-    "expired",
-    "dead_lettered",
-    "redriven",
-    "deliveries",
-    "share_deliveries",
-    "inversions",
-    "lease_expirations",
-    "releases",
-    "stale_receipts",
-    "starvation_events",
-];
-/// Every field of a configuration, and the reasons for `refused`.
-pub const CONFIG_FIELDS: [Field<'static>; 17] = [
-    ("levels", Kind::Count),
-    ("shards", Kind::Count),
-    ("scheduling", Kind::Text),
-    ("weights", Kind::List),
-    ("reserve", Kind::Number),
-    ("floor", Kind::Number),
-    ("aging_s", Kind::Count),
-    ("max_deliveries", Kind::Count),
-    ("lease_s", Kind::Count),
-    ("dedup_window_s", Kind::Count),
-    ("retention_s", Kind::Count),
-    ("max_depth", Kind::CountOrNull),
-    ("max_bytes", Kind::CountOrNull),
-    ("rate_caps", Kind::ObjectOrNull),
-    ("dead_letter_expired", Kind::Bool),
-    ("backoff", Kind::ObjectOrNull),
-    ("starvation_s", Kind::Any),
-];
 
 /// A queue by name.
 #[derive(Clone, Debug)]
 pub struct Queue {
     client: Client,
     name: String,
-}
-
-/// One delivered message, its fields taken out of their JSON.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Message {
-    pub id: String,
-    pub priority: u64,
-    pub receipt: String,
-    pub deliveries: u64,
-    pub enqueued_at_ms: u64,
-    pub lease_expires_at_ms: u64,
-    pub share: bool,
-    pub headers: Value,
-    pub body: Vec<u8>,
-}
-
-impl Message {
-    /// Takes a delivered message apart; fails where it is not of the contract's shape.
-    #[track_caller]
-    pub fn from_json(value: &Value) -> Self {
-        shape::exactly(value, &MESSAGE_FIELDS, &[("share", Kind::Bool)]);
-        Self {
-            id: shape::text(value, "id").into(),
-            priority: count(value, "priority"),
-            receipt: shape::text(value, "receipt").into(),
-            deliveries: count(value, "deliveries"),
-            enqueued_at_ms: shape::time_ms(value, "enqueued_at"),
-            lease_expires_at_ms: shape::time_ms(value, "lease_expires_at"),
-            share: value["share"].as_bool().unwrap_or(false),
-            headers: value["headers"].clone(),
-            body: shape::decode_body(shape::text(value, "body")).unwrap_or_default(),
-        }
-    }
-
-    /// Its body as text.
-    pub fn text(&self) -> String {
-        String::from_utf8_lossy(&self.body).into_owned()
-    }
 }
 
 impl Queue {
@@ -465,63 +340,4 @@ pub fn escape(text: &str) -> String {
         }
     }
     escaped
-}
-
-/// The contract says "when, what" and leaves the names open.
-#[track_caller]
-fn check_history_entry(entry: &Value) {
-    let texts: Vec<&str> = entry.as_object().into_iter().flatten().filter_map(|(_, v)| v.as_str()).collect();
-    let times = texts.iter().filter(|text| crate::time::parse_rfc3339_ms(text).is_some()).count();
-    assert!(times == 1 && texts.len() == 2, "a history entry says when and what: {entry}");
-}
-
-/// Fails unless stats have every field of its type, every level, and are conserved.
-#[track_caller]
-pub fn check_stats(stats: &Value) {
-    shape::exactly(stats, &STATS_FIELDS, &[]);
-    let levels = stats["visible"].as_object().map_or(0, serde_json::Map::len);
-    let names: Vec<String> = (0..levels).map(|level| format!("p{level}")).collect();
-    let each = |kind| names.iter().map(|name| (name.as_str(), kind)).collect::<Vec<Field<'_>>>();
-    for field in ["visible", "delayed", "leased_by_level"] {
-        shape::exactly(&stats[field], &each(Kind::Count), &[]);
-    }
-    shape::exactly(&stats["oldest_age_s"], &each(Kind::NumberOrNull), &[]);
-    shape::exactly(&stats["wait_ms"], &each(Kind::ObjectOrNull), &[]);
-    for wait in stats["wait_ms"].as_object().into_iter().flatten().map(|(_, wait)| wait) {
-        if !wait.is_null() {
-            let kind = Kind::NumberOrNull;
-            shape::exactly(wait, &[("p50", kind), ("p99", kind), ("p999", kind)], &[]);
-        }
-    }
-    let mut totals: Vec<Field<'_>> = TOTALS.iter().map(|name| (*name, Kind::Count)).collect();
-    totals.push(("refused", Kind::Object));
-    shape::exactly(&stats["totals"], &totals, &[]);
-    let reasons = ["depth", "bytes", "rate", "disk", "no_quorum"].map(|reason| (reason, Kind::Count));
-    shape::exactly(&stats["totals"]["refused"], &[], &reasons);
-    assert!(stats["workers"].as_object().is_some_and(|map| map.values().all(Value::is_u64)), "{stats}");
-    assert_eq!(sum_levels(stats, "leased_by_level"), count(stats, "leased"), "leased by level: {stats}");
-    let totals = &stats["totals"];
-    let there = sum_levels(stats, "visible")
-        + sum_levels(stats, "delayed")
-        + count(stats, "leased")
-        + count(stats, "dlq");
-    let gone: u64 = ["acked", "cancelled", "purged", "expired"].iter().map(|name| count(totals, name)).sum();
-    assert_eq!(count(totals, "enqueued"), there + gone, "not conserved: {stats}");
-}
-
-/// Sum of a per-level field of stats.
-#[track_caller]
-pub fn sum_levels(stats: &Value, field: &str) -> u64 {
-    stats[field].as_object().into_iter().flatten().filter_map(|(_, value)| value.as_u64()).sum()
-}
-
-/// One total of stats.
-#[track_caller]
-pub fn total(stats: &Value, name: &str) -> u64 {
-    count(&stats["totals"], name)
-}
-
-/// How often enqueues were refused for a reason; a reason that is not listed counts 0.
-pub fn refused_for(stats: &Value, reason: &str) -> u64 {
-    stats["totals"]["refused"][reason].as_u64().unwrap_or(0)
 }

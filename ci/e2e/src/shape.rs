@@ -148,3 +148,48 @@ pub fn text<'a>(value: &'a Value, field: &str) -> &'a str {
 pub fn list<'a>(value: &'a Value, field: &str) -> &'a [Value] {
     value[field].as_array().unwrap_or_else(|| panic!("{field} is no list: {value}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use std::panic::catch_unwind;
+
+    #[test]
+    fn kinds_tell_values_apart() {
+        for (kind, good, bad) in [
+            (Kind::Bool, json!(true), json!("true")),
+            (Kind::Count, json!(5), json!(-5)),
+            (Kind::Count, json!(0), json!(1.5)),
+            (Kind::Number, json!(0.5), json!(null)),
+            (Kind::NumberOrNull, json!(null), json!("1")),
+            (Kind::CountOrNull, json!(null), json!(1.5)),
+            (Kind::Text, json!(""), json!(null)),
+            (Kind::TextOrNull, json!(null), json!(1)),
+            (Kind::Time, json!("2026-11-30T11:49:16.001Z"), json!("2026-11-30T11:49:16Z")),
+            (Kind::Id, json!("m_01JZ8D3V9QF3W3Q8B3M1S6T7VX"), json!("01JZ8D3V9QF3W3Q8B3M1S6T7VX")),
+            (Kind::Receipt, json!("r_1_2_3"), json!("r_1_2")),
+            (Kind::Body, json!("YQ=="), json!("YQ")),
+            (Kind::TextMap, json!({"a": "b"}), json!({"a": 1})),
+            (Kind::List, json!([]), json!({})),
+            (Kind::Object, json!({}), json!(null)),
+            (Kind::ObjectOrNull, json!(null), json!([])),
+        ] {
+            assert!(kind.fits(&good), "{kind:?} {good}");
+            assert!(!kind.fits(&bad), "{kind:?} {bad}");
+        }
+    }
+
+    #[test]
+    fn shapes_are_exact() {
+        let check = |value: Value| {
+            catch_unwind(|| exactly(&value, &[("a", Kind::Count)], &[("b", Kind::Text)])).is_ok()
+        };
+        assert!(check(json!({"a": 1})) && check(json!({"a": 1, "b": ""})));
+        for bad in
+            [json!({}), json!({"a": null}), json!({"a": 1, "b": 1}), json!({"a": 1, "c": 1}), json!([])]
+        {
+            assert!(!check(bad.clone()), "{bad}");
+        }
+    }
+}

@@ -67,7 +67,7 @@ fn a_message_goes_through_the_command_line() {
     );
     let stats = cli.json(&["stats", "jobs"]);
     assert_eq!((&stats["workers"], &stats["leased"]), (&json!({"cli": 1}), &json!(1)));
-    overtake_e2e::queue::check_stats(&stats);
+    overtake_e2e::stats::check_stats(&stats);
     let receipt = text(message, "receipt");
     cli.json(&["extend", "jobs", receipt, "--lease-s", "100"]);
     assert_eq!(cli.json(&["ack", "jobs", receipt])["results"][receipt], "ok");

@@ -1,7 +1,7 @@
 //! The contract of tokens and tenants: who may do what, whose queues are whose, and how fast a tenant may store.
 
-use overtake_e2e::queue::{refused_for, total};
 use overtake_e2e::shape::list;
+use overtake_e2e::stats::{refused_for, total};
 use overtake_e2e::{Options, Queue, Server, eventually};
 use serde_json::{Value, json};
 use std::time::Instant;

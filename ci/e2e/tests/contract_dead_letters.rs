@@ -1,7 +1,7 @@
 //! The contract of dead letters: how messages die, listing, redrive, purge.
 
-use overtake_e2e::queue::total;
 use overtake_e2e::shape::{check_names_number, count, list, text};
+use overtake_e2e::stats::total;
 use overtake_e2e::time::{parse_rfc3339_ms, sleep_ms};
 use overtake_e2e::{Queue, Server, eventually, now_ms};
 use serde_json::{Value, json};

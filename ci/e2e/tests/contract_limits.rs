@@ -1,8 +1,8 @@
 //! The contract of limits: depth in messages and in bytes, exact for small limits also over several shards; what is
 //! refused and what goes on.
 
-use overtake_e2e::queue::{refused_for, sum_levels, total};
 use overtake_e2e::shape::{count, encode_body};
+use overtake_e2e::stats::{refused_for, sum_levels, total};
 use overtake_e2e::{Options, Queue, Server};
 use serde_json::{Value, json};
 

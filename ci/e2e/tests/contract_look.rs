@@ -1,7 +1,7 @@
 //! The contract of looking and of taking away: peek, inspect, stats, cancel, purge.
 
-use overtake_e2e::queue::{TOTALS, sum_levels, total};
 use overtake_e2e::shape::{count, text, time_ms};
+use overtake_e2e::stats::{TOTALS, sum_levels, total};
 use overtake_e2e::time::sleep_ms;
 use overtake_e2e::{Queue, Server, eventually, now_ms};
 use serde_json::{Value, json};

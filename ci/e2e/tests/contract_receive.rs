@@ -1,6 +1,6 @@
 //! The contract of receives: bounds, leases given, waiting and waking, order on one shard, rate caps.
 
-use overtake_e2e::queue::Message;
+use overtake_e2e::answer::Message;
 use overtake_e2e::raw::RawRequest;
 use overtake_e2e::shape::{check_names_number, text};
 use overtake_e2e::time::sleep_ms;

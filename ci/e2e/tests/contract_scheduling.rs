@@ -1,7 +1,8 @@
 //! The contract of scheduling on one shard, where shares are exact by construction: counts over many deliveries, not
 //! chance.
 
-use overtake_e2e::queue::{Message, total};
+use overtake_e2e::answer::Message;
+use overtake_e2e::stats::total;
 use overtake_e2e::time::sleep_past;
 use overtake_e2e::{Queue, Server, now_ms};
 use serde_json::{Value, json};

@@ -1,7 +1,7 @@
 //! The contract of leases: ack, extend, release, expiry, receipts, back-off.
 
 use overtake_base::Receipt;
-use overtake_e2e::queue::Message;
+use overtake_e2e::answer::Message;
 use overtake_e2e::shape::{check_names_number, count, text, time_ms};
 use overtake_e2e::time::sleep_past;
 use overtake_e2e::{Server, eventually, now_ms};

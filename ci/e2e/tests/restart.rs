@@ -2,11 +2,12 @@
 //! answered is there and nothing else is.
 
 use overtake_base::random::Random;
+use overtake_e2e::answer::Message;
 use overtake_e2e::checker::check;
 use overtake_e2e::history::End;
 use overtake_e2e::load::{self, Load};
-use overtake_e2e::queue::{Message, TOTALS, total};
 use overtake_e2e::shape::{count, text, time_ms};
+use overtake_e2e::stats::{TOTALS, total};
 use overtake_e2e::time::sleep_ms;
 use overtake_e2e::{Options, Queue, Server, eventually, now_ms};
 use serde_json::{Value, json};

@@ -1,8 +1,9 @@
 //! Receives, and acks, extends, returns or abandons what it got; now and then uses a receipt that is no longer good.
 
 use super::{Actor, body_of, counts_of};
+use crate::answer::Message;
 use crate::history::{Action, Call, Counts, Delivery, Settle, SettleOutcome, What};
-use crate::queue::{Message, Queue};
+use crate::queue::Queue;
 use crate::shape::list;
 use crate::time::{eventually, now_ms};
 use overtake_base::Receipt;

@@ -12,7 +12,6 @@ use overtake_wire::message::{
 
 /// Outcomes of a settle, in the order of its three lists.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-#[allow(missing_docs)]
 pub struct SettledLists {
     pub ack: Vec<Settled>,
     pub extend: Vec<Settled>,

@@ -12,9 +12,11 @@ mod error;
 mod link;
 mod options;
 mod pool;
+mod producer;
 mod quic;
 mod session;
 mod tls;
+mod worker;
 
 pub use calls::{Page, SettledLists};
 pub use client::Client;
@@ -27,3 +29,5 @@ pub use overtake_wire::message::{
     MessageState, Metric, NodeStatus, PeekStates, PeekedMessage, QueueListed, Receive, Redrive,
     RedriveSelection, Refusal, Release, Request, Response, Settle, Settled, ShardStatus, Stats,
 };
+pub use producer::{Confirmation, Producer, ProducerOptions};
+pub use worker::{HandlerError, Report, Worker, WorkerOptions};

@@ -52,20 +52,14 @@ impl Link {
         token: &str,
     ) -> Result<Self, ClientError> {
         let (endpoint, connection) = connector.connect(server).await?;
-        let sessions = sessions(&connection, token);
-        let sessions = match tokio::time::timeout(connector.timeout(), sessions).await {
-            Ok(Ok(sessions)) => sessions,
-            Ok(Err(ClientError::ConnectionLost)) => {
-                let reason = connection.close_reason().map_or("a stream was reset".into(), |r| r.to_string());
-                return Err(ClientError::Connect { server: server.to_string(), reason });
+        match greet(connector, server, &connection, token).await {
+            Ok(sessions) => Ok(Self { connection, endpoint, sessions }),
+            Err(error) => {
+                // Streams that were welcomed before another was not have tasks that hold the connection.
+                connection.close(VarInt::from_u32(0), b"");
+                Err(error)
             }
-            Ok(Err(error)) => return Err(error),
-            Err(_) => {
-                let reason = "no welcome in time".into();
-                return Err(ClientError::Connect { server: server.to_string(), reason });
-            }
-        };
-        Ok(Self { connection, endpoint, sessions })
+        }
     }
 
     pub(crate) fn session(&self, request: &Request) -> &Arc<Session> {
@@ -83,6 +77,22 @@ impl Link {
         self.connection.close(VarInt::from_u32(0), b"");
         // Without this the server would learn of it only by its idle time-out.
         let _ = tokio::time::timeout(CLOSE_WAIT, self.endpoint.wait_idle()).await;
+    }
+}
+
+async fn greet(
+    connector: &Connector,
+    server: SocketAddr,
+    connection: &Connection,
+    token: &str,
+) -> Result<[Arc<Session>; LANES], ClientError> {
+    let failed = |reason: String| ClientError::Connect { server: server.to_string(), reason };
+    match tokio::time::timeout(connector.timeout(), sessions(connection, token)).await {
+        Ok(Err(ClientError::ConnectionLost)) => Err(failed(
+            connection.close_reason().map_or("a stream was reset".into(), |reason| reason.to_string()),
+        )),
+        Ok(outcome) => outcome,
+        Err(_) => Err(failed("no welcome in time".into())),
     }
 }
 

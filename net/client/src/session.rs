@@ -190,15 +190,11 @@ impl Session {
         let mut state = self.lock();
         let waiting = state.pending.remove(&id).is_some();
         let Some(queue) = receive_from else { return };
-        match response {
-            Some(response) => self.give_back(&mut state, queue, response),
-            None if waiting && !state.lost => {
-                if state.push(&Request::CancelReceive { request: id }).is_ok() {
-                    state.pending.insert(id, Pending::AbandonedReceive(queue));
-                    self.wake.notify_one();
-                }
-            }
-            None => {}
+        if let Some(response) = response {
+            self.give_back(&mut state, queue, response);
+        } else if waiting && !state.lost && state.push(&Request::CancelReceive { request: id }).is_ok() {
+            state.pending.insert(id, Pending::AbandonedReceive(queue));
+            self.wake.notify_one();
         }
     }
 

@@ -147,7 +147,6 @@ macro_rules! kinds {
         $(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
         #[repr(u8)]
-        #[allow(missing_docs)]
         pub enum $name { $($kind = $number,)* }
 
         impl $name {

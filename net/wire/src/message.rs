@@ -10,7 +10,6 @@ pub type Headers = Vec<(String, String)>;
 
 /// What a client asks for. Fields are those of the HTTP contract.
 #[derive(Clone, PartialEq, Debug)]
-#[allow(missing_docs)]
 pub enum Request {
     /// First request of a connection; says who is calling. Without auth the token is empty.
     Hello { token: String },
@@ -145,7 +144,6 @@ pub struct Release {
 
 /// States that a peek shows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[allow(missing_docs)]
 pub struct PeekStates {
     pub visible: bool,
     pub delayed: bool,
@@ -180,7 +178,6 @@ pub enum RedriveSelection {
 
 /// What a client gets. Fields are those of the HTTP contract.
 #[derive(Clone, PartialEq, Debug)]
-#[allow(missing_docs)]
 pub enum Response {
     /// The request was refused; nothing was stored unless `refusal.stored_unknown`.
     Refused(Refusal),
@@ -280,7 +277,6 @@ pub struct Enqueued {
 
 /// One delivered message.
 #[derive(Clone, PartialEq, Eq, Debug)]
-#[allow(missing_docs)]
 pub struct Delivered {
     pub id: MessageId,
     pub priority: u8,
@@ -307,7 +303,6 @@ pub enum Settled {
 
 /// One queue of a listing.
 #[derive(Clone, PartialEq, Debug)]
-#[allow(missing_docs)]
 pub struct QueueListed {
     pub name: String,
     pub config: QueueConfig,
@@ -317,7 +312,6 @@ pub struct QueueListed {
 
 /// Counts, ages and totals. Lists have one entry for each level.
 #[derive(Clone, PartialEq, Debug, Default)]
-#[allow(missing_docs)]
 pub struct Stats {
     pub visible: Vec<u64>,
     pub delayed: Vec<u64>,
@@ -332,7 +326,6 @@ pub struct Stats {
 
 /// Wait from first visibility to first delivery over the last minutes.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
-#[allow(missing_docs)]
 pub struct WaitMs {
     pub p50: f64,
     pub p99: f64,
@@ -341,7 +334,6 @@ pub struct WaitMs {
 
 /// Totals since the queue was created.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[allow(missing_docs)]
 pub struct Totals {
     pub enqueued: u64,
     pub acked: u64,
@@ -366,7 +358,6 @@ pub struct Totals {
 
 /// State of one message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[allow(missing_docs)]
 pub enum MessageState {
     Visible,
     Delayed,
@@ -376,7 +367,6 @@ pub enum MessageState {
 
 /// A message seen by a peek.
 #[derive(Clone, PartialEq, Eq, Debug)]
-#[allow(missing_docs)]
 pub struct PeekedMessage {
     pub id: MessageId,
     pub priority: u8,
@@ -393,7 +383,6 @@ pub struct PeekedMessage {
 
 /// Where a message is, and why it was not delivered.
 #[derive(Clone, PartialEq, Eq, Debug)]
-#[allow(missing_docs)]
 pub struct Inspected {
     pub id: MessageId,
     pub priority: u8,
@@ -411,7 +400,6 @@ pub struct Inspected {
 
 /// A dead letter.
 #[derive(Clone, PartialEq, Eq, Debug)]
-#[allow(missing_docs)]
 pub struct DeadLetter {
     pub id: MessageId,
     pub priority: u8,
@@ -427,7 +415,6 @@ pub struct DeadLetter {
 
 /// One node of the cluster.
 #[derive(Clone, PartialEq, Eq, Debug)]
-#[allow(missing_docs)]
 pub struct NodeStatus {
     pub id: u64,
     pub zone: String,
@@ -437,7 +424,6 @@ pub struct NodeStatus {
 
 /// One shard of the cluster.
 #[derive(Clone, PartialEq, Eq, Debug)]
-#[allow(missing_docs)]
 pub struct ShardStatus {
     pub shard: u16,
     pub leader: Option<u64>,
@@ -446,7 +432,6 @@ pub struct ShardStatus {
 
 /// One value of the node's metrics.
 #[derive(Clone, PartialEq, Debug)]
-#[allow(missing_docs)]
 pub struct Metric {
     /// Prometheus name, without labels.
     pub name: String,

@@ -1,1 +1,16 @@
-//! Carries disk operations to io_uring on glommio.
+//! Carries the disk operations of one core to io_uring on glommio, and owns the data folder: its lock, its identity,
+//! and whether its file system can be trusted with direct writes. Decides nothing else.
+
+mod blocking;
+mod device;
+mod direct;
+mod error;
+mod folder;
+mod segments;
+mod store;
+
+pub use device::Device;
+pub use direct::check_direct_io;
+pub use error::FolderError;
+pub use folder::{FolderLock, core_folder, lock_folder};
+pub use store::{SHARDS_DEFAULT, STORE_FORMAT, StoreIdentity, open_store};

@@ -1,0 +1,73 @@
+//! The operations that may take long or have no asynchronous form: they run on the executor's blocking thread, so that
+//! the core's loop goes on. Plain calls of the standard library.
+
+use crate::direct::{AlignedZeros, direct_flag};
+use crate::folder::{replace_file, sync_folder};
+use bytes::Bytes;
+use overtake_log::disk::{DiskDone, DiskOperationKind, FileName};
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::Path;
+
+/// Bytes of one write of zeros.
+const ZEROS_BYTES: usize = 1 << 20;
+
+/// Carries out an operation that is not a read or write of a segment.
+pub(crate) fn carry_out(folder: &Path, kind: DiskOperationKind) -> io::Result<DiskDone> {
+    match kind {
+        DiskOperationKind::List => list(folder).map(DiskDone::Listed),
+        DiskOperationKind::Allocate { file, bytes } => {
+            allocate(&folder.join(file.to_string()), bytes)?;
+            sync_folder(folder).map(|()| DiskDone::Done)
+        }
+        DiskOperationKind::Replace { file, data } => {
+            replace_file(&folder.join(file.to_string()), &data).map(|()| DiskDone::Done)
+        }
+        DiskOperationKind::Remove { file } => {
+            match fs::remove_file(folder.join(file.to_string())) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+            sync_folder(folder).map(|()| DiskDone::Done)
+        }
+        DiskOperationKind::Read { file, offset, length } => {
+            let mut bytes = vec![0; length as usize];
+            File::open(folder.join(file.to_string()))?.read_exact_at(&mut bytes, offset)?;
+            Ok(DiskDone::Read(Bytes::from(bytes)))
+        }
+        DiskOperationKind::Write { file, offset, data } => {
+            let file = OpenOptions::new().write(true).open(folder.join(file.to_string()))?;
+            file.write_all_at(&data, offset)?;
+            file.sync_data().map(|()| DiskDone::Done)
+        }
+    }
+}
+
+fn list(folder: &Path) -> io::Result<Vec<(FileName, u64)>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if let Some(file) = name.to_str().and_then(|name| name.parse().ok()) {
+            files.push((file, entry.metadata()?.len()));
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// Writes the zeros instead of reserving room: writing into reserved but unwritten room later would cost a journal
+/// commit of the file system each time.
+fn allocate(path: &Path, bytes: u64) -> io::Result<()> {
+    let file =
+        OpenOptions::new().write(true).create(true).truncate(true).custom_flags(direct_flag()).open(path)?;
+    let zeros = AlignedZeros::new(ZEROS_BYTES);
+    let mut offset = 0;
+    while offset < bytes {
+        let length = (bytes - offset).min(ZEROS_BYTES as u64);
+        file.write_all_at(&zeros.get()[..length as usize], offset)?;
+        offset += length;
+    }
+    file.sync_all()
+}

@@ -1,0 +1,191 @@
+//! The queue between a core and its disk: operations go in, completions come out in any order.
+
+use crate::blocking;
+use crate::direct::check_direct_io;
+use crate::error::FolderError;
+use crate::folder::make_folder;
+use crate::segments::SegmentFiles;
+use core::cell::{Cell, RefCell};
+use core::fmt;
+use core::future::poll_fn;
+use core::task::{Poll, Waker};
+use overtake_log::disk::{DiskCompletion, DiskDone, DiskError, DiskOperation, DiskOperationKind, FileName};
+use std::collections::VecDeque;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+/// Segment reads and other operations under way at the same time; the rest waits. Writes of segments never wait here:
+/// the journal bounds them, and answers depend on them.
+const OTHERS_IN_FLIGHT_MAX: usize = 16;
+
+/// The disk of one core. Lives on the core's executor.
+pub struct Device {
+    shared: Rc<Shared>,
+}
+
+struct Shared {
+    folder: PathBuf,
+    segments: SegmentFiles,
+    completions: RefCell<VecDeque<DiskCompletion>>,
+    waiting: RefCell<VecDeque<DiskOperation>>,
+    others_in_flight: Cell<usize>,
+    in_flight: Cell<usize>,
+    waker: RefCell<Option<Waker>>,
+    on_completion: RefCell<Option<Rc<dyn Fn()>>>,
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Device").field("folder", &self.shared.folder).finish_non_exhaustive()
+    }
+}
+
+impl Device {
+    /// The disk in a core's folder, which is made if it is not there. Fails if its file system cannot do direct I/O.
+    /// To be called on a glommio executor.
+    pub async fn open(folder: impl AsRef<Path>) -> Result<Self, FolderError> {
+        let folder = folder.as_ref().to_path_buf();
+        let checked = folder.clone();
+        let check = move || make_folder(&checked).and_then(|()| check_direct_io(&checked));
+        glommio::executor().spawn_blocking(check).await?;
+        Ok(Self {
+            shared: Rc::new(Shared {
+                segments: SegmentFiles::new(&folder),
+                folder,
+                completions: RefCell::default(),
+                waiting: RefCell::default(),
+                others_in_flight: Cell::new(0),
+                in_flight: Cell::new(0),
+                waker: RefCell::new(None),
+                on_completion: RefCell::new(None),
+            }),
+        })
+    }
+
+    /// Starts an operation, or queues it where many reads are under way.
+    pub fn submit(&self, operation: DiskOperation) {
+        self.shared.in_flight.set(self.shared.in_flight.get() + 1);
+        let write = matches!(operation.kind, DiskOperationKind::Write { file: FileName::Segment(_), .. });
+        if write {
+            let shared = Rc::clone(&self.shared);
+            glommio::spawn_local(async move { shared.run(operation).await }).detach();
+        } else {
+            self.shared.waiting.borrow_mut().push_back(operation);
+            Shared::start_waiting(&self.shared);
+        }
+    }
+
+    /// Moves the completions that have come into `into`.
+    pub fn drain(&mut self, into: &mut Vec<DiskCompletion>) {
+        into.extend(self.shared.completions.borrow_mut().drain(..));
+    }
+
+    /// Waits until there is something to drain. One task at a time.
+    pub async fn wait(&self) {
+        poll_fn(|context| {
+            if !self.shared.completions.borrow().is_empty() {
+                return Poll::Ready(());
+            }
+            let mut waker = self.shared.waker.borrow_mut();
+            // Wakers are counted in 16 bits: not a new one for each poll.
+            if !waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
+                *waker = Some(context.waker().clone());
+            }
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Calls `wake` at each completion, after it can be drained.
+    pub fn on_completion(&self, wake: Rc<dyn Fn()>) {
+        *self.shared.on_completion.borrow_mut() = Some(wake);
+    }
+
+    /// Operations submitted whose completion has not been put into the queue yet.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.shared.in_flight.get()
+    }
+
+    /// Closes the files. Operations still under way keep theirs open until they end.
+    pub async fn close(self) -> io::Result<()> {
+        self.shared.segments.close_all().await
+    }
+}
+
+impl Shared {
+    fn start_waiting(shared: &Rc<Self>) {
+        while shared.others_in_flight.get() < OTHERS_IN_FLIGHT_MAX {
+            let Some(operation) = shared.waiting.borrow_mut().pop_front() else { return };
+            shared.others_in_flight.set(shared.others_in_flight.get() + 1);
+            let shared = Rc::clone(shared);
+            glommio::spawn_local(async move {
+                shared.run(operation).await;
+                shared.others_in_flight.set(shared.others_in_flight.get() - 1);
+                Self::start_waiting(&shared);
+            })
+            .detach();
+        }
+    }
+
+    async fn run(&self, DiskOperation { id, kind }: DiskOperation) {
+        let what = describe(&kind);
+        let result = self.carry_out(kind).await.map_err(|error| DiskError {
+            full: is_full(&error),
+            detail: format!("{} in {}: {error}", what, self.folder.display()),
+        });
+        self.in_flight.set(self.in_flight.get() - 1);
+        self.completions.borrow_mut().push_back(DiskCompletion { id, result });
+        if let Some(waker) = self.waker.borrow_mut().take() {
+            waker.wake();
+        }
+        let wake = self.on_completion.borrow().clone();
+        if let Some(wake) = wake {
+            wake();
+        }
+    }
+
+    async fn carry_out(&self, kind: DiskOperationKind) -> io::Result<DiskDone> {
+        match kind {
+            DiskOperationKind::Write { file: FileName::Segment(number), offset, data } => {
+                self.segments.write(number, offset, data).await
+            }
+            DiskOperationKind::Read { file: FileName::Segment(number), offset, length } => {
+                self.segments.read(number, offset, length).await
+            }
+            kind => {
+                if let DiskOperationKind::Allocate { file: FileName::Segment(number), .. }
+                | DiskOperationKind::Remove { file: FileName::Segment(number) } = kind
+                {
+                    self.segments.close(number).await?;
+                }
+                let folder = self.folder.clone();
+                glommio::executor().spawn_blocking(move || blocking::carry_out(&folder, kind)).await
+            }
+        }
+    }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::WriteZero
+    )
+}
+
+/// For the operator.
+fn describe(kind: &DiskOperationKind) -> String {
+    match kind {
+        DiskOperationKind::List => "listing the files".into(),
+        DiskOperationKind::Allocate { file, bytes } => format!("allocating {bytes} bytes for {file}"),
+        DiskOperationKind::Write { file, offset, data } => {
+            format!("writing {} bytes to {file} at {offset}", data.len())
+        }
+        DiskOperationKind::Read { file, offset, length } => {
+            format!("reading {length} bytes of {file} at {offset}")
+        }
+        DiskOperationKind::Replace { file, .. } => format!("replacing {file}"),
+        DiskOperationKind::Remove { file } => format!("removing {file}"),
+    }
+}

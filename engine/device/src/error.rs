@@ -1,0 +1,130 @@
+//! Why a data folder cannot be used: one line each, that says what to do.
+
+use core::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A data folder that cannot be used.
+#[derive(Debug)]
+pub enum FolderError {
+    /// Another process has it.
+    InUse {
+        /// The folder.
+        folder: PathBuf,
+        /// Its process id, as far as it could be read.
+        process: Option<u32>,
+    },
+    /// This user may not write there.
+    NotAllowed {
+        /// What could not be made or opened.
+        path: PathBuf,
+    },
+    /// The file system cannot write past the page cache.
+    NoDirectIo {
+        /// The folder.
+        folder: PathBuf,
+        /// What was found.
+        detail: String,
+    },
+    /// Made by another version.
+    OtherFormat {
+        /// The folder.
+        folder: PathBuf,
+        /// Its format.
+        found: u16,
+        /// This program's.
+        expected: u16,
+    },
+    /// Made with another number of cores or shards.
+    OtherNumber {
+        /// The folder.
+        folder: PathBuf,
+        /// `cores` or `shards`.
+        what: &'static str,
+        /// The folder's.
+        found: u16,
+        /// What was asked for.
+        asked: u16,
+    },
+    /// A number that no folder can be made with.
+    OutOfRange {
+        /// `cores` or `shards`.
+        what: &'static str,
+        /// What was asked for.
+        asked: u16,
+        /// The most there can be.
+        max: u16,
+    },
+    /// The folder's identity is damaged or gone.
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        detail: &'static str,
+    },
+    /// Another failure of the system.
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// What failed.
+        error: io::Error,
+    },
+}
+
+impl FolderError {
+    /// The error of a call on `path`.
+    pub(crate) fn of(path: &Path, error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+                Self::NotAllowed { path: path.into() }
+            }
+            _ => Self::Io { path: path.into(), error },
+        }
+    }
+}
+
+impl fmt::Display for FolderError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::InUse { folder, process: Some(process) } => {
+                write!(f, "data folder {} is in use by process {process}", folder.display())
+            }
+            Self::InUse { folder, process: None } => {
+                write!(f, "data folder {} is in use by another process", folder.display())
+            }
+            Self::NotAllowed { path } => {
+                write!(
+                    f,
+                    "no right to write {}: run as its owner, or choose another data folder",
+                    path.display()
+                )
+            }
+            Self::NoDirectIo { folder, detail } => write!(
+                f,
+                "data folder {} is on a file system without direct I/O ({detail}): choose one on a disk, for example \
+                 ext4 or xfs",
+                folder.display()
+            ),
+            Self::OtherFormat { folder, found, expected } => write!(
+                f,
+                "data folder {} has format {found}, this version reads format {expected}: run the version that made it",
+                folder.display()
+            ),
+            Self::OtherNumber { folder, what, found, asked } => write!(
+                f,
+                "data folder {} was made for {found} {what}, {asked} were asked for: start it with {found} {what}, or \
+                 with another data folder",
+                folder.display()
+            ),
+            Self::OutOfRange { what, asked, max } => {
+                write!(f, "{asked} {what} were asked for; it must be 1 to {max}")
+            }
+            Self::Damaged { path, detail } => {
+                write!(f, "{} is damaged: {detail}; restore the data folder from a backup", path.display())
+            }
+            Self::Io { path, error } => write!(f, "{}: {error}", path.display()),
+        }
+    }
+}
+
+impl core::error::Error for FolderError {}

@@ -1,0 +1,75 @@
+//! The data folder: one server has it at a time, and each core has a folder in it.
+
+use crate::error::FolderError;
+use overtake_base::CoreId;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{Read as _, Seek as _, Write as _};
+use std::path::{Path, PathBuf};
+
+const LOCK_FILE: &str = "LOCK";
+
+/// The folder of one core.
+#[must_use]
+pub fn core_folder(data_folder: &Path, core: CoreId) -> PathBuf {
+    data_folder.join(format!("core-{core:02}"))
+}
+
+/// The right to a data folder; ends when it is dropped, or with the process.
+#[derive(Debug)]
+pub struct FolderLock {
+    _file: File,
+}
+
+/// Makes the folder if it is not there, and takes it. A second process is refused, also after this one was killed and
+/// another came first: the lock is the kernel's, not the file's content.
+pub fn lock_folder(folder: &Path) -> Result<FolderLock, FolderError> {
+    make_folder(folder)?;
+    let path = folder.join(LOCK_FILE);
+    let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
+    let mut file = open.map_err(|error| FolderError::of(&path, error))?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let mut text = String::new();
+            let process = file.read_to_string(&mut text).ok().and_then(|_| text.trim().parse().ok());
+            return Err(FolderError::InUse { folder: folder.into(), process });
+        }
+        Err(TryLockError::Error(error)) => return Err(FolderError::of(&path, error)),
+    }
+    let write = file.set_len(0).and_then(|()| file.rewind());
+    let write = write.and_then(|()| writeln!(file, "{}", std::process::id()));
+    write.map_err(|error| FolderError::of(&path, error))?;
+    Ok(FolderLock { _file: file })
+}
+
+/// Makes the folder and those above it, durably.
+pub(crate) fn make_folder(folder: &Path) -> Result<(), FolderError> {
+    if folder.is_dir() {
+        return Ok(());
+    }
+    fs::create_dir_all(folder).map_err(|error| FolderError::of(folder, error))?;
+    if let Some(parent) = folder.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        sync_folder(parent).map_err(|error| FolderError::of(parent, error))?;
+    }
+    Ok(())
+}
+
+/// Makes the names in the folder durable.
+pub(crate) fn sync_folder(folder: &Path) -> std::io::Result<()> {
+    File::open(folder)?.sync_all()
+}
+
+/// Replaces a file's whole content, atomically and durably.
+pub(crate) fn replace_file(path: &Path, content: &[u8]) -> std::io::Result<()> {
+    let new = path.with_extension("new");
+    let mut file = File::create(&new)?;
+    let written = file.write_all(content).and_then(|()| file.sync_all());
+    drop(file);
+    if let Err(error) = written {
+        // Give the room back; what is there is of no use.
+        let _ = fs::remove_file(&new);
+        return Err(error);
+    }
+    fs::rename(&new, path)?;
+    path.parent().map_or(Ok(()), sync_folder)
+}

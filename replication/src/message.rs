@@ -46,7 +46,6 @@ pub struct PeerMessage {
 
 /// What a peer can say.
 #[derive(Clone, PartialEq, Eq, Debug)]
-#[allow(missing_docs)]
 pub enum PeerMessageKind {
     /// Entries (term, data) after `index`, which is of `log_term`.
     Append { index: u64, log_term: u64, commit: u64, entries: Vec<(u64, Bytes)> },

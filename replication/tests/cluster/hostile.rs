@@ -4,7 +4,7 @@
 use crate::sim::SHARD;
 use bytes::Bytes;
 use overtake_base::{NodeId, Writer};
-use overtake_replication::{Group, GroupConfig, GroupOutput, RecoveredGroup};
+use overtake_replication::{Group, GroupConfig, GroupError, GroupOutput, RecoveredGroup};
 use proptest::prelude::*;
 
 const VICTIM: NodeId = NodeId(1);
@@ -173,6 +173,46 @@ proptest! {
     fn any_bytes_are_refused(bytes: Vec<u8>, from in 0..4_u64) {
         prop_assert!(Victim::new(3).group.step(NodeId(from), &bytes).is_err());
     }
+}
+
+#[test]
+fn votes_that_were_not_asked_for_make_no_leader() {
+    let granted = |kind| message(kind, 2, [0; 4], false, &[]);
+    let mut victim = Victim::new(3);
+    victim.step(2, &message(1, 1, [0, 0, 0, 0], false, &[1, 1]));
+    victim.output();
+    victim.group.campaign();
+    for _ in 0..2 {
+        for from in [2, 3] {
+            victim.step(from, &granted(6));
+            victim.step(from, &granted(5));
+        }
+        victim.output();
+        assert!(!victim.group.is_leader(), "its log is not durable");
+    }
+    victim.take(Act::Persist);
+    victim.step(2, &granted(6));
+    victim.step(2, &granted(5));
+    assert!(victim.group.is_leader());
+    victim.output();
+}
+
+#[test]
+fn a_follower_cannot_claim_what_was_never_sent() {
+    let mut victim = Victim::new(3);
+    victim.group.campaign();
+    victim.step(2, &message(6, 1, [0; 4], false, &[]));
+    victim.output();
+    victim.take(Act::Persist);
+    victim.step(2, &message(5, 1, [0; 4], false, &[]));
+    assert!(victim.group.is_leader());
+    let claim = |index| message(2, 1, [index, 0, 0, 0], false, &[]);
+    assert!(matches!(victim.group.step(NodeId(2), &claim(1_000)), Err(GroupError::Refused(_))));
+    assert_eq!((victim.group.commit(), victim.group.replicated()), (0, 0));
+    victim.output();
+    victim.take(Act::Persist);
+    victim.step(2, &claim(1));
+    assert_eq!(victim.group.commit(), 1, "it and this node hold the entry");
 }
 
 #[test]

@@ -31,11 +31,13 @@ pub struct Options {
     pub auto_create: bool,
     /// Text of a configuration file, given with `--config`.
     pub config: Option<&'static str>,
+    /// `overtake dev` instead of `overtake serve`.
+    pub dev: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { cores: 1, shards: Some(4), auto_create: false, config: None }
+        Self { cores: 1, shards: Some(4), auto_create: false, config: None, dev: false }
     }
 }
 
@@ -43,7 +45,7 @@ impl Options {
     /// The command that serves `data` on these addresses.
     pub fn command(&self, data: &Path, http: SocketAddr, quic: SocketAddr) -> Command {
         let mut command = crate::binary::command();
-        command.arg("serve").arg("--data").arg(data);
+        command.arg(if self.dev { "dev" } else { "serve" }).arg("--data").arg(data);
         command.args(["--http", &http.to_string(), "--quic", &quic.to_string()]);
         command.args(["--cores", &self.cores.to_string()]);
         if let Some(shards) = self.shards {

@@ -210,7 +210,7 @@ fn damage_in_the_middle_of_the_journal_is_refused_and_located() {
     let near =
         named.filter(|place| (at.saturating_sub(64 * 1024)..=*at).contains(place) && *place >= 64).count();
     assert!(near > 0, "the line should name the place, at or before {at}: {line}");
-    assert_eq!(server.start_refused(), line, "it stays refused");
+    check_names(&server.start_refused(), "journal-");
 
     bytes[at + 7] ^= 0x01;
     fs::write(path, &bytes).expect("a segment");

@@ -2,7 +2,7 @@
 
 use overtake_base::MessageId;
 use overtake_e2e::shape::{Kind, check_names_number, count, encode_body, exactly, text};
-use overtake_e2e::time::{format_rfc3339_ms, sleep_past};
+use overtake_e2e::time::{STAMP_MS, format_rfc3339_ms, sleep_past};
 use overtake_e2e::{Queue, Server, eventually, now_ms};
 use serde_json::{Value, json};
 
@@ -29,11 +29,11 @@ fn a_message_comes_back_as_it_went_in() {
         assert!(message.body == body, "the body changed");
         assert_eq!(message.headers, headers);
         assert!(
-            (before_ms - 1..=after_ms + 1).contains(&message.enqueued_at_ms),
+            (before_ms - STAMP_MS..=after_ms + STAMP_MS).contains(&message.enqueued_at_ms),
             "{}",
             message.enqueued_at_ms
         );
-        assert!(message.lease_expires_at_ms + 1 >= sent_ms + 40_000, "the queue's lease, from now");
+        assert!(message.lease_expires_at_ms + STAMP_MS >= sent_ms + 40_000, "the queue's lease, from now");
         let receipt: overtake_base::Receipt = message.receipt.parse().expect("checked");
         assert_eq!(u64::from(receipt.deliveries), message.deliveries);
         assert_eq!(queue.ack(&message.receipt), "ok");
@@ -231,7 +231,9 @@ fn a_delayed_message_comes_when_due_and_never_before() {
 
     assert_eq!(queue.receive_one(json!({})).id, past, "a time in the past means now");
     assert_eq!(queue.receive_one(json!({})).id, visible, "a delayed message blocks nothing");
-    for (id, due_ms) in [(as_text, due_ms), (as_number, due_ms + 300), (relative, before_ms + 2_000)] {
+    for (id, due_ms) in
+        [(as_text, due_ms), (as_number, due_ms + 300), (relative, before_ms + 2_000 - STAMP_MS)]
+    {
         let message = queue.receive_one(json!({}));
         let now_ms = now_ms();
         assert_eq!(message.id, id, "each enters the tail when due");

@@ -273,7 +273,14 @@ fn a_deleted_queue_takes_everything_with_it() {
 
 #[test]
 fn auto_create_makes_a_queue_at_its_first_accepted_enqueue() {
-    let server = Options { auto_create: true, ..Options::default() }.start();
+    for options in
+        [Options { auto_create: true, ..Options::default() }, Options { dev: true, ..Options::default() }]
+    {
+        auto_creates(&options.start());
+    }
+}
+
+fn auto_creates(server: &Server) {
     let queue = server.queue("auto");
     let client = queue.client();
     for (rest, body) in [("/receive", json!({})), ("/messages", json!({"priority": 5, "body": ""}))] {

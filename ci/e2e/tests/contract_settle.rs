@@ -3,7 +3,7 @@
 use overtake_base::Receipt;
 use overtake_e2e::answer::Message;
 use overtake_e2e::shape::{check_names_number, count, text, time_ms};
-use overtake_e2e::time::sleep_past;
+use overtake_e2e::time::{STAMP_MS, sleep_past};
 use overtake_e2e::{Server, eventually, now_ms};
 use serde_json::{Value, json};
 
@@ -71,7 +71,7 @@ fn each_receipt_is_answered_by_itself() {
     }
     for message in &messages[10..20] {
         let expires_ms = time_ms(&queue.inspect(&message.id), "lease_expires_at");
-        assert!(expires_ms + 1 >= before_ms + 900_000, "a new expiry from now");
+        assert!(expires_ms + STAMP_MS >= before_ms + 900_000, "a new expiry from now");
     }
     let stats = queue.stats();
     assert_eq!((count(&stats, "leased"), &stats["totals"]["acked"]), (17, &json!(10)));
@@ -160,11 +160,11 @@ fn a_receipt_is_stale_after_its_lease_and_an_extension_keeps_it() {
     let back_ms = now_ms();
     back.sort_by_key(Message::text);
     assert_eq!(back.iter().map(Message::text).collect::<Vec<_>>(), ["lost", "shortened"]);
-    assert!(back_ms >= lost.lease_expires_at_ms && back_ms >= sent_ms + 1_000, "never early");
+    assert!(back_ms >= lost.lease_expires_at_ms && back_ms + STAMP_MS >= sent_ms + 1_000, "never early");
     assert_eq!(queue.ack(&lost.receipt), "stale");
     let third = queue.receive_one(json!({}));
     assert_eq!((&third.id, third.deliveries), (&kept.id, 2));
-    assert!(now_ms() + 1 >= sent_ms + 4_000, "the extension holds");
+    assert!(now_ms() + STAMP_MS >= sent_ms + 4_000, "the extension holds");
     queue.stats();
 }
 
@@ -182,13 +182,13 @@ fn a_released_message_returns_at_once_or_when_due() {
     assert_eq!(queue.release_with(&again.receipt, json!({"delay_s": 2, "error": "later"})), "ok");
     let seen = queue.inspect(&ids[0]);
     assert_eq!(seen["state"], "delayed");
-    assert!(time_ms(&seen, "deliver_at") + 1 >= sent_ms + 2_000);
+    assert!(time_ms(&seen, "deliver_at") + STAMP_MS >= sent_ms + 2_000);
     assert_eq!(queue.stats()["delayed"]["p1"], 1);
     assert_eq!(queue.ack(&again.receipt), "stale", "the lease has ended");
     let next = queue.receive(json!({"max": 1})).remove(0);
     assert_eq!(next.id, ids[1], "it does not block its lane");
     eventually("it to be due", || (queue.inspect(&ids[0])["state"] == "visible").then_some(()));
-    assert!(now_ms() >= sent_ms + 2_000, "never early");
+    assert!(now_ms() + STAMP_MS >= sent_ms + 2_000, "never early");
     let third = queue.receive(json!({"max": 1})).remove(0);
     assert_eq!((&third.id, third.deliveries), (&ids[0], 3), "in its old place, before the third");
     assert_eq!(queue.stats()["totals"]["releases"], 2);
@@ -213,8 +213,8 @@ fn a_failure_without_a_delay_waits_for_the_back_off() {
             assert_eq!(queue.release(&message.receipt), "ok");
         }
         due_ms = time_ms(&queue.inspect(&id), "deliver_at");
-        assert!(due_ms + 1 >= failed_ms + delay_ms, "failure {failure}: {failed_ms} to {due_ms}");
-        assert!(due_ms <= now_ms() + delay_ms, "failure {failure}: no longer than said");
+        assert!(due_ms + STAMP_MS >= failed_ms + delay_ms, "failure {failure}: {failed_ms} to {due_ms}");
+        assert!(due_ms <= now_ms() + delay_ms + STAMP_MS, "failure {failure}: no longer than said");
     }
     let message = queue.receive_one(json!({}));
     assert_eq!(queue.release_with(&message.receipt, json!({"delay_s": 0})), "ok");

@@ -2,6 +2,7 @@
 
 use super::{Message, Timed, Violation};
 use crate::history::{Action, Delivery, End, EnqueueOutcome, SettleOutcome};
+use crate::time::STAMP_MS;
 
 pub(super) fn check(id: &str, message: &Message<'_>, end: &End, found: &mut Vec<Violation>) {
     check_existence(id, message, end, found);
@@ -92,7 +93,7 @@ fn check_due(id: &str, message: &Message<'_>, found: &mut Vec<Violation>) {
     }
     for release in message.settles.iter().filter(|s| s.value.outcome == SettleOutcome::Ok) {
         let Action::Release { delay_ms } = release.value.action else { continue };
-        let back_ms = release.start_ms + delay_ms;
+        let back_ms = (release.start_ms + delay_ms).saturating_sub(STAMP_MS);
         let next = message.deliveries.iter().find(|d| d.value.deliveries == release.value.deliveries + 1);
         if let Some(next) = next.filter(|next| next.end_ms < back_ms) {
             found.push(Violation::Early(format!("{id} released until {back_ms}, delivered {}", next.end_ms)));
@@ -180,9 +181,10 @@ fn check_overlap(id: &str, message: &Message<'_>, found: &mut Vec<Violation>) {
 fn held_until_ms(lease: &Timed<&Delivery>, message: &Message<'_>) -> u64 {
     let extensions = message.settles.iter().filter(|s| s.value.deliveries == lease.value.deliveries);
     extensions.fold(lease.value.lease_expires_at_ms, |held_ms, settle| {
+        let from_now = |ms: u64| (settle.start_ms + ms).saturating_sub(STAMP_MS);
         match (settle.value.action, settle.value.outcome) {
-            (Action::Extend { lease_ms }, SettleOutcome::Ok) => settle.start_ms + lease_ms,
-            (Action::Extend { lease_ms }, SettleOutcome::Unknown) => held_ms.min(settle.start_ms + lease_ms),
+            (Action::Extend { lease_ms }, SettleOutcome::Ok) => from_now(lease_ms),
+            (Action::Extend { lease_ms }, SettleOutcome::Unknown) => held_ms.min(from_now(lease_ms)),
             _ => held_ms,
         }
     })

@@ -37,7 +37,6 @@ pub enum EnqueueOutcome {
 
 /// One delivered message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[allow(missing_docs)]
 pub struct Delivery {
     pub id: MessageId,
     pub key: LeaseKey,
@@ -108,7 +107,6 @@ pub struct LevelSummary {
 
 /// A message as a peek or look-up sees it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-#[allow(missing_docs)]
 pub struct MessageView {
     pub id: MessageId,
     pub priority: Level,
@@ -122,18 +120,23 @@ pub struct MessageView {
 
 /// State of a viewed message, with what belongs to the state.
 #[derive(Clone, PartialEq, Eq, Debug)]
-#[allow(missing_docs)]
 pub enum ViewState {
     /// `ahead`: visible messages of more urgent levels, and of its own level before it. Only look-ups by id count it.
-    Visible { ahead: Option<u64> },
-    Delayed { until: UnixMillis },
-    Leased { expires_at: UnixMillis, worker: Option<Box<str>> },
+    Visible {
+        ahead: Option<u64>,
+    },
+    Delayed {
+        until: UnixMillis,
+    },
+    Leased {
+        expires_at: UnixMillis,
+        worker: Option<Box<str>>,
+    },
     Dead,
 }
 
 /// A dead letter as a listing sees it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-#[allow(missing_docs)]
 pub struct DeadLetterView {
     pub id: MessageId,
     pub priority: Level,
@@ -147,7 +150,6 @@ pub struct DeadLetterView {
 
 /// One shard's part of a queue's statistics; parts of several shards are added with [`QueueStats::add`].
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-#[allow(missing_docs)]
 pub struct QueueStats {
     pub visible: Vec<u64>,
     pub delayed: Vec<u64>,
@@ -165,7 +167,6 @@ pub struct QueueStats {
 
 /// Totals since the queue was created.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[allow(missing_docs)]
 pub struct Totals {
     pub enqueued: u64,
     pub acked: u64,

@@ -114,23 +114,32 @@ fn a_folder_of_another_format_or_shape_is_refused() {
     let other = Options { shards: Some(3), ..Options::default() };
     check_names(&refused(other.command(server.data(), server.http(), server.quic())), "shards");
 
-    // Every file of a format of its own starts with eight bytes that name it, then its version.
-    let segments: Vec<PathBuf> = files(server.data()).into_iter().filter(|path| is_segment(path)).collect();
-    assert!(!segments.is_empty(), "{:?}", files(server.data()));
-    let originals: Vec<Vec<u8>> = segments.iter().map(|path| fs::read(path).expect("a file")).collect();
-    for (path, original) in segments.iter().zip(&originals) {
+    // Every file with a format of its own starts with eight bytes that name it, then its version.
+    let mut tried = 0;
+    for path in files(server.data()) {
+        let original = fs::read(&path).expect("a file");
         if original.starts_with(b"OVTK") {
             let mut changed = original.clone();
             changed[8] ^= 0x40;
-            fs::write(path, changed).expect("a file");
+            fs::write(&path, changed).expect("a file");
+            let line = server.start_refused();
+            check_names(&line, "format");
+            check_names(&line, "version");
+            fs::write(&path, original).expect("a file");
+            tried += 1;
         }
     }
-    let line = server.start_refused();
-    check_names(&line, "version");
-    check_names(&line, "journal-");
-    for (path, original) in segments.iter().zip(&originals) {
-        fs::write(path, original).expect("a file");
-    }
+    assert!(tried >= 2, "the folder's identity and a journal: {:?}", files(server.data()));
+
+    let identity = server.data().join("identity");
+    let original = fs::read(&identity).expect("the folder's identity");
+    let mut damaged = original.clone();
+    damaged[14] ^= 0x01;
+    fs::write(&identity, damaged).expect("a file");
+    check_names(&server.start_refused(), "identity");
+    fs::remove_file(&identity).expect("a file");
+    check_names(&server.start_refused(), "identity");
+    fs::write(&identity, original).expect("a file");
     server.start_again();
     assert_eq!(queue.receive_count(40, json!({})).len(), 40, "the refusals changed nothing");
 }

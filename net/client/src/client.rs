@@ -66,14 +66,22 @@ impl Client {
     /// # Errors
     /// Every kind of [`ClientError`] but `Options`.
     pub async fn request(&self, request: Request) -> Result<Response, ClientError> {
+        self.request_ref(&request).await
+    }
+
+    /// [`Client::request`] for a request that is sent many times.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn request_ref(&self, request: &Request) -> Result<Response, ClientError> {
         request.validate()?;
-        let wait = match &request {
+        let wait = match request {
             Request::Receive(receive) => Duration::from_secs(u64::from(receive.wait_s)),
             _ => Duration::ZERO,
         };
         let deadline = Instant::now() + self.inner.request_timeout + wait;
         let link = self.inner.pool.link(deadline).await?;
-        let answer = async { link.session(&request).call(&request).await?.answer().await };
+        let answer = async { link.session(request).call(request).await?.answer().await };
         match tokio::time::timeout_at(deadline, answer).await {
             Ok(Ok(Response::Refused(refusal))) => Err(ClientError::Refused(refusal)),
             Ok(outcome) => outcome,

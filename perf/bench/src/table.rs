@@ -1,0 +1,138 @@
+//! What was measured, and the table it is printed as.
+
+use core::fmt::Write as _;
+use hdrhistogram::Histogram;
+use std::time::Duration;
+
+/// Longest latency that is told apart, in nanoseconds; longer ones count as this.
+const LATENCY_NS_MAX: u64 = 120_000_000_000;
+
+/// Latencies in nanoseconds, to three digits.
+#[derive(Clone, Debug)]
+pub struct Latencies(Histogram<u64>);
+
+impl Default for Latencies {
+    fn default() -> Self {
+        // Fails only for bounds that are out of order or more than five digits.
+        #[allow(clippy::expect_used, reason = "the bounds are constants")]
+        Self(Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3).expect("bounds in order"))
+    }
+}
+
+impl Latencies {
+    /// Counts one latency.
+    pub fn record(&mut self, latency: Duration) {
+        self.0.saturating_record(u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX));
+    }
+
+    /// Latencies counted.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.0.len()
+    }
+
+    fn quantile(&self, quantile: f64) -> String {
+        if self.0.is_empty() {
+            return "-".into();
+        }
+        let ms = self.0.value_at_quantile(quantile) as f64 / 1e6;
+        if ms < 10.0 { format!("{ms:.3}") } else { format!("{ms:.1}") }
+    }
+}
+
+/// One line of the table.
+#[derive(Clone, Debug, Default)]
+pub struct Row {
+    /// What was measured.
+    pub name: String,
+    /// Messages or calls a second.
+    pub per_second: Option<f64>,
+    /// Latencies.
+    pub latencies: Option<Latencies>,
+    /// What else is worth knowing.
+    pub note: String,
+}
+
+/// The table as text, one line for each row, columns aligned.
+#[must_use]
+pub fn render(rows: &[Row]) -> String {
+    let head = ["measure", "per second", "p50 ms", "p99 ms", "p99.9 ms", "note"].map(str::to_owned);
+    let mut cells = vec![head];
+    cells.extend(rows.iter().map(|row| {
+        let quantile = |q| row.latencies.as_ref().map_or_else(String::new, |latencies| latencies.quantile(q));
+        [
+            row.name.clone(),
+            row.per_second.map_or_else(String::new, |n| thousands(n.round().max(0.0) as u64)),
+            quantile(0.5),
+            quantile(0.99),
+            quantile(0.999),
+            row.note.clone(),
+        ]
+    }));
+    let width = |column: usize| cells.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: [usize; 6] = core::array::from_fn(width);
+    let mut text = String::new();
+    for (index, row) in cells.iter().enumerate() {
+        let _ = write!(text, "{:<w$}", row[0], w = widths[0]);
+        for column in 1..5 {
+            let _ = write!(text, "  {:>w$}", row[column], w = widths[column]);
+        }
+        let _ = write!(text, "  {}", row[5]);
+        text.truncate(text.trim_end().len());
+        text.push('\n');
+        if index == 0 {
+            let _ = writeln!(text, "{}", "-".repeat(widths.iter().sum::<usize>() + 10));
+        }
+    }
+    text
+}
+
+/// A number with a comma between each three digits.
+#[must_use]
+pub fn thousands(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_grouped() {
+        assert_eq!([0, 12, 999, 1_000, 1_234_567].map(thousands), ["0", "12", "999", "1,000", "1,234,567"]);
+    }
+
+    #[test]
+    fn quantiles_are_those_of_what_was_recorded() {
+        let mut latencies = Latencies::default();
+        for us in 1..=1_000 {
+            latencies.record(Duration::from_micros(us));
+        }
+        latencies.record(Duration::from_secs(1_000_000));
+        assert_eq!((latencies.quantile(0.5), latencies.count()), ("0.501".into(), 1_001));
+        assert_eq!(Latencies::default().quantile(0.5), "-");
+    }
+
+    #[test]
+    fn columns_line_up() {
+        let mut latencies = Latencies::default();
+        latencies.record(Duration::from_millis(12));
+        let rows = [
+            Row { name: "a".into(), per_second: Some(1_234.4), ..Row::default() },
+            Row { name: "longer".into(), latencies: Some(latencies), note: "n".into(), ..Row::default() },
+        ];
+        let text = render(&rows);
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines[0], "measure  per second  p50 ms  p99 ms  p99.9 ms  note");
+        assert_eq!(lines[2], "a             1,234");
+        assert_eq!(lines[3], "longer                 12.0    12.0      12.0  n");
+    }
+}

@@ -1,0 +1,133 @@
+//! One simulated node: its cores, each with a disk of its own, and the clocks they are shown.
+
+use crate::disk::{DiskProfile, SimDisk};
+use overtake_base::{CoreId, NodeId, Now, UnixMillis};
+use overtake_core::{Core, CoreConfig, Event};
+use std::collections::VecDeque;
+
+/// Wall time at virtual time 0: a fixed day, so that a seed always means the same.
+pub const WALL_START_MS: u64 = 1_800_000_000_000;
+const NANOS_PER_MS: u64 = 1_000_000;
+
+/// What a node is made of.
+#[derive(Clone, Debug)]
+pub struct NodeShape {
+    /// Cores.
+    pub cores: u16,
+    /// Shards.
+    pub shards: u16,
+    /// Bytes of recent entries kept in memory by each core.
+    pub cache_bytes: usize,
+    /// Journal bytes between checkpoints.
+    pub checkpoint_bytes: u64,
+    /// Batches written at once.
+    pub writes_in_flight_max: usize,
+    /// The disks.
+    pub disk: DiskProfile,
+}
+
+/// A core and what is on its way to it.
+pub struct SimCore {
+    /// None while the node is down.
+    pub core: Option<Core>,
+    /// Survives crashes.
+    pub disk: SimDisk,
+    /// Taken up at the core's next turn.
+    pub inbox: VecDeque<Event>,
+    /// A turn is in the event heap.
+    pub turn_scheduled: bool,
+    /// Virtual time of the wake-up in the event heap, if any.
+    pub wake_scheduled_ns: Option<u64>,
+    /// This core said that it serves.
+    pub serving: bool,
+}
+
+/// See the module's text.
+pub struct SimNode {
+    shape: NodeShape,
+    seed: u64,
+    /// Its cores.
+    pub cores: Vec<SimCore>,
+    /// Counts starts; events of an earlier life are dropped.
+    pub life: u64,
+    /// What its wall clock is ahead (or behind) by.
+    pub wall_offset_ms: i64,
+}
+
+impl SimNode {
+    /// A node that is down, with empty disks.
+    #[must_use]
+    pub fn new(seed: u64, shape: NodeShape) -> Self {
+        let cores = (0..shape.cores)
+            .map(|core| SimCore {
+                core: None,
+                disk: SimDisk::new(seed ^ (u64::from(core) << 32), shape.disk),
+                inbox: VecDeque::new(),
+                turn_scheduled: false,
+                wake_scheduled_ns: None,
+                serving: false,
+            })
+            .collect();
+        Self { shape, seed, cores, life: 0, wall_offset_ms: 0 }
+    }
+
+    /// What its clocks show at a virtual time.
+    #[must_use]
+    pub fn now(&self, time_ns: u64) -> Now {
+        let wall_ms = (WALL_START_MS + time_ns / NANOS_PER_MS).saturating_add_signed(self.wall_offset_ms);
+        Now { monotonic_ns: time_ns, wall: UnixMillis(wall_ms) }
+    }
+
+    /// Starts all cores.
+    pub fn start(&mut self, time_ns: u64) {
+        self.life += 1;
+        let now = self.now(time_ns);
+        for core in 0..self.shape.cores {
+            let config = self.config(CoreId(core));
+            let slot = &mut self.cores[usize::from(core)];
+            slot.core = Some(Core::new(config, now));
+            slot.serving = false;
+        }
+    }
+
+    /// The power is lost on all cores at once.
+    pub fn crash(&mut self) {
+        for slot in &mut self.cores {
+            slot.core = None;
+            slot.inbox.clear();
+            slot.turn_scheduled = false;
+            slot.wake_scheduled_ns = None;
+            slot.serving = false;
+            slot.disk.lose_power();
+        }
+    }
+
+    /// True where every core serves.
+    #[must_use]
+    pub fn is_serving(&self) -> bool {
+        self.cores.iter().all(|slot| slot.serving)
+    }
+
+    fn config(&self, core: CoreId) -> CoreConfig {
+        CoreConfig {
+            node: NodeId(1),
+            zone: "simulated".into(),
+            http: String::new(),
+            core,
+            cores: self.shape.cores,
+            shards: self.shape.shards,
+            store: 0x0073_696d,
+            seed: self.seed ^ self.life.wrapping_mul(0x9e37_79b9_7f4a_7c15),
+            version: "simulated".into(),
+            auto_create: true,
+            tokens: Vec::new(),
+            tenants: Vec::new(),
+            segment_bytes: 4 * 1024 * 1024,
+            writes_in_flight_max: self.shape.writes_in_flight_max,
+            batch_bytes_max: 1024 * 1024,
+            cache_bytes: self.shape.cache_bytes,
+            checkpoint_bytes: self.shape.checkpoint_bytes,
+            backlog_bytes_max: 64 * 1024 * 1024,
+        }
+    }
+}

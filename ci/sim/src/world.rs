@@ -1,0 +1,288 @@
+//! The event heap: what happens next is decided by virtual time and the order of scheduling, nothing else.
+
+use crate::node::{NodeShape, SimNode};
+use bytes::Bytes;
+use overtake_base::random::Random;
+use overtake_base::{CoreId, Now, ShardId};
+use overtake_core::mesh::MeshMessage;
+use overtake_core::{Event, Output, SessionId};
+use overtake_queue::answer::Summary;
+use overtake_wire::message::{Request, Response};
+use std::collections::BTreeMap;
+
+/// Longest time between an event and the turn that takes it, in nanoseconds: events of that time share a turn.
+const TURN_DELAY_NS: u64 = 20_000;
+/// Longest way between two cores, in nanoseconds.
+const MESH_DELAY_NS: u64 = 30_000;
+/// Longest way between a client and its core, in nanoseconds.
+const CLIENT_DELAY_NS: u64 = 200_000;
+
+/// What a driver learns.
+#[derive(Debug)]
+pub enum Notice {
+    /// A response arrived.
+    Response { session: SessionId, request: u64, response: Response },
+    /// The connection is gone; what was asked and not answered may or may not have happened.
+    Closed { session: SessionId },
+    /// A timer of the driver.
+    Timer { number: u64 },
+}
+
+#[derive(Debug)]
+enum Happening {
+    Turn { core: usize, life: u64 },
+    Disk { core: usize, life: u64, operation: u64 },
+    Mesh { to: usize, life: u64, from: CoreId, message: MeshMessage },
+    Board { to: usize, life: u64, shard: ShardId, version: u64, summary: Summary },
+    ToCore { core: usize, life: u64, session: SessionId, frame: Bytes },
+    ToClient { life: u64, session: SessionId, frame: Bytes },
+    Timer { number: u64 },
+}
+
+/// One node, its clients' connections, and time.
+pub struct World {
+    /// The node.
+    pub node: SimNode,
+    time_ns: u64,
+    sequence: u64,
+    heap: BTreeMap<(u64, u64), Happening>,
+    random: Random,
+    /// Which core each open session is on.
+    sessions: BTreeMap<SessionId, usize>,
+    next_session: u64,
+    /// Latest arrival of each ordered way, so that nothing overtakes on it.
+    ways: BTreeMap<(u8, u64, u64), u64>,
+    trace: u64,
+    /// Text of what a core could not go on from.
+    pub fatal: Option<String>,
+}
+
+impl World {
+    /// A world whose node is being started.
+    #[must_use]
+    pub fn new(seed: u64, shape: NodeShape) -> Self {
+        let mut world = Self {
+            node: SimNode::new(seed, shape),
+            time_ns: 1,
+            sequence: 0,
+            heap: BTreeMap::new(),
+            random: Random::new(seed, "world"),
+            sessions: BTreeMap::new(),
+            next_session: 0,
+            ways: BTreeMap::new(),
+            trace: 0,
+            fatal: None,
+        };
+        world.start();
+        world
+    }
+
+    /// Virtual time in nanoseconds.
+    #[must_use]
+    pub fn time_ns(&self) -> u64 {
+        self.time_ns
+    }
+
+    /// What the node's clocks show.
+    #[must_use]
+    pub fn now(&self) -> Now {
+        self.node.now(self.time_ns)
+    }
+
+    /// Hash of everything that happened: equal for equal seeds.
+    #[must_use]
+    pub fn trace(&self) -> u64 {
+        self.trace
+    }
+
+    /// Starts the node.
+    pub fn start(&mut self) {
+        self.node.start(self.time_ns);
+        for core in 0..self.node.cores.len() {
+            self.schedule_turn(core, 0);
+        }
+    }
+
+    /// Takes the power away. Gives the sessions that are gone.
+    pub fn crash(&mut self) -> Vec<SessionId> {
+        self.node.crash();
+        self.ways.clear();
+        core::mem::take(&mut self.sessions).into_keys().collect()
+    }
+
+    /// Opens a session on a core that the seed chooses.
+    pub fn connect(&mut self) -> SessionId {
+        self.next_session += 1;
+        let session = SessionId(self.next_session);
+        let core = self.random.below(self.node.cores.len() as u64) as usize;
+        self.sessions.insert(session, core);
+        self.deliver(core, Event::SessionOpened { session });
+        session
+    }
+
+    /// Closes a session from the client's side.
+    pub fn disconnect(&mut self, session: SessionId) {
+        if let Some(core) = self.sessions.remove(&session) {
+            self.deliver(core, Event::SessionClosed { session });
+        }
+    }
+
+    /// Sends a request; false where the session is gone.
+    pub fn send(&mut self, session: SessionId, request: u64, body: &Request) -> bool {
+        let Some(core) = self.sessions.get(&session).copied() else { return false };
+        let mut frame = Vec::new();
+        overtake_wire::encode_request(request, body, &mut frame);
+        let frame = Bytes::from(frame).slice(size_of::<u32>()..);
+        let life = self.node.life;
+        let at = self.arrival(0, session.0, 0, CLIENT_DELAY_NS);
+        self.schedule(at, Happening::ToCore { core, life, session, frame });
+        true
+    }
+
+    /// Asks for a [`Notice::Timer`] after so many nanoseconds.
+    pub fn set_timer(&mut self, after_ns: u64, number: u64) {
+        self.schedule(self.time_ns + after_ns, Happening::Timer { number });
+    }
+
+    /// Lets happen what is next, until something concerns the driver. None where nothing is left to happen.
+    pub fn next(&mut self) -> Option<Notice> {
+        while self.fatal.is_none() {
+            let ((time_ns, sequence), happening) = self.heap.pop_first()?;
+            self.time_ns = time_ns;
+            self.note(time_ns ^ sequence.rotate_left(32));
+            if let Some(notice) = self.happen(happening) {
+                return Some(notice);
+            }
+        }
+        None
+    }
+
+    fn happen(&mut self, happening: Happening) -> Option<Notice> {
+        let now_life = self.node.life;
+        let alive = |life: u64| life == now_life;
+        match happening {
+            Happening::Turn { core, life } if alive(life) => self.turn(core),
+            Happening::Disk { core, life, operation } if alive(life) => {
+                if let Some(completion) = self.node.cores[core].disk.complete(operation) {
+                    self.deliver(core, Event::Disk(completion));
+                }
+            }
+            Happening::Mesh { to, life, from, message } if alive(life) => {
+                self.deliver(to, Event::Mesh { from, message });
+            }
+            Happening::Board { to, life, shard, version, summary } if alive(life) => {
+                self.deliver(to, Event::Summary { shard, version, summary });
+            }
+            Happening::ToCore { core, life, session, frame } if alive(life) => {
+                if self.sessions.contains_key(&session) {
+                    self.deliver(core, Event::Frame { session, frame });
+                }
+            }
+            Happening::ToClient { life, session, frame } if alive(life) => {
+                if let (true, Ok((request, response))) =
+                    (self.sessions.contains_key(&session), overtake_wire::decode_response(&frame))
+                {
+                    self.note(overtake_base::hash::stable(&frame));
+                    return Some(Notice::Response { session, request, response });
+                }
+            }
+            Happening::Timer { number } => return Some(Notice::Timer { number }),
+            _ => {}
+        }
+        None
+    }
+
+    fn turn(&mut self, core: usize) {
+        let now = self.node.now(self.time_ns);
+        let slot = &mut self.node.cores[core];
+        slot.turn_scheduled = false;
+        slot.wake_scheduled_ns = None;
+        let Some(value) = slot.core.as_mut() else { return };
+        let mut outputs = Vec::new();
+        while let Some(event) = slot.inbox.pop_front() {
+            value.step(now, event, &mut outputs);
+        }
+        value.drain(now, &mut outputs);
+        let wake = value.next_wake();
+        for output in outputs {
+            self.carry_out(core, output);
+        }
+        if let Some(wake_ns) = wake {
+            // A clock that counts whole milliseconds is read again a moment after the wake-up.
+            self.schedule_wake(core, wake_ns.max(self.time_ns + 1_000));
+        }
+    }
+
+    fn carry_out(&mut self, core: usize, output: Output) {
+        let life = self.node.life;
+        let own = CoreId(core as u16);
+        match output {
+            Output::Frame { session, frame } => {
+                let at = self.arrival(1, session.0, 0, CLIENT_DELAY_NS);
+                let frame = frame.slice(size_of::<u32>()..);
+                self.schedule(at, Happening::ToClient { life, session, frame });
+            }
+            Output::CloseSession { session, .. } => self.disconnect(session),
+            Output::Mesh { to, message } => {
+                let at = self.arrival(2, core as u64, u64::from(to.0), MESH_DELAY_NS);
+                self.schedule(at, Happening::Mesh { to: usize::from(to.0), life, from: own, message });
+            }
+            Output::Disk(operation) => {
+                let id = operation.id;
+                let after_ns = self.node.cores[core].disk.submit(operation);
+                self.schedule(self.time_ns + after_ns, Happening::Disk { core, life, operation: id });
+            }
+            Output::Publish { shard, version, summary, gone } => {
+                // A board shows the newest only; what is overwritten in between is simply skipped by its version.
+                if !gone {
+                    for to in (0..self.node.cores.len()).filter(|to| *to != core) {
+                        let at = self.time_ns + self.random.below(MESH_DELAY_NS);
+                        let summary = summary.clone();
+                        self.schedule(at, Happening::Board { to, life, shard, version, summary });
+                    }
+                }
+            }
+            Output::Serving => self.node.cores[core].serving = true,
+            Output::Stopped => {}
+            Output::Fatal(detail) => self.fatal = Some(detail),
+        }
+    }
+
+    fn deliver(&mut self, core: usize, event: Event) {
+        self.node.cores[core].inbox.push_back(event);
+        let after_ns = self.random.below(TURN_DELAY_NS);
+        self.schedule_turn(core, after_ns);
+    }
+
+    fn schedule_turn(&mut self, core: usize, after_ns: u64) {
+        if !core::mem::replace(&mut self.node.cores[core].turn_scheduled, true) {
+            let life = self.node.life;
+            self.schedule(self.time_ns + after_ns, Happening::Turn { core, life });
+        }
+    }
+
+    fn schedule_wake(&mut self, core: usize, at_ns: u64) {
+        let slot = &mut self.node.cores[core];
+        if !slot.turn_scheduled && slot.wake_scheduled_ns.is_none_or(|scheduled| scheduled > at_ns) {
+            slot.wake_scheduled_ns = Some(at_ns);
+            let life = self.node.life;
+            self.schedule(at_ns, Happening::Turn { core, life });
+        }
+    }
+
+    fn schedule(&mut self, at_ns: u64, happening: Happening) {
+        self.sequence += 1;
+        self.heap.insert((at_ns, self.sequence), happening);
+    }
+
+    /// When something that sets out now arrives on an ordered way.
+    fn arrival(&mut self, kind: u8, from: u64, to: u64, delay_ns: u64) -> u64 {
+        let way = self.ways.entry((kind, from, to)).or_default();
+        *way = (*way).max(self.time_ns + self.random.below(delay_ns));
+        *way
+    }
+
+    fn note(&mut self, what: u64) {
+        self.trace = overtake_base::checksum::checksum(self.trace, &what.to_le_bytes());
+    }
+}

@@ -1,0 +1,95 @@
+//! What a core is told at its start.
+
+use overtake_base::{CoreId, NodeId, ShardId};
+
+/// Everything a core must know; the same on every start of one data folder, but for the seed, addresses and access.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CoreConfig {
+    /// This node.
+    pub node: NodeId,
+    /// The failure domain it is labelled with.
+    pub zone: String,
+    /// Where its HTTP front end listens, for `GET /v1/cluster`.
+    pub http: String,
+    /// This core.
+    pub core: CoreId,
+    /// Cores of this node.
+    pub cores: u16,
+    /// Shards of the shard set.
+    pub shards: u16,
+    /// Identity of the data folder.
+    pub store: u128,
+    /// Seed of message ids and election time-outs; from the operating system in production.
+    pub seed: u64,
+    /// Version text of the program, told to clients.
+    pub version: String,
+    /// Whether the first enqueue to an unknown queue creates it.
+    pub auto_create: bool,
+    /// Who may call; empty = everyone may do everything, as tenant `default`.
+    pub tokens: Vec<TokenConfig>,
+    /// Limits of tenants.
+    pub tenants: Vec<TenantConfig>,
+    /// Bytes of one journal segment.
+    pub segment_bytes: u64,
+    /// Journal batches written at the same time, at most.
+    pub writes_in_flight_max: usize,
+    /// Bytes of one journal batch, at most.
+    pub batch_bytes_max: usize,
+    /// Bytes of recent log entries kept in memory on this core.
+    pub cache_bytes: usize,
+    /// Journal bytes after which the shards of this core are checkpointed.
+    pub checkpoint_bytes: u64,
+    /// Accepted bytes that wait for the disk, at most; beyond it enqueues are refused.
+    pub backlog_bytes_max: usize,
+}
+
+/// One bearer token.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TokenConfig {
+    /// The secret.
+    pub token: String,
+    /// Whose queues it sees.
+    pub tenant: String,
+    /// What it may do.
+    pub rights: Rights,
+}
+
+/// Limits of one tenant.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TenantConfig {
+    /// Its name.
+    pub name: String,
+    /// Accepted messages per second, with a burst of one second; absent = no limit.
+    pub enqueue_per_s: Option<u64>,
+}
+
+/// What a caller may do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rights {
+    /// Enqueue.
+    pub enqueue: bool,
+    /// Receive, ack, extend, release.
+    pub receive: bool,
+    /// Look at queues, messages, statistics.
+    pub read: bool,
+    /// Create, change, delete, purge, cancel, redrive.
+    pub admin: bool,
+}
+
+impl Rights {
+    /// Everything.
+    pub const ALL: Self = Self { enqueue: true, receive: true, read: true, admin: true };
+}
+
+impl CoreConfig {
+    /// Which core of a node hosts a shard.
+    #[must_use]
+    pub fn core_of(&self, shard: ShardId) -> CoreId {
+        if shard == ShardId::DIRECTORY { CoreId(0) } else { CoreId(shard.0 % self.cores) }
+    }
+
+    /// The data shards that this core hosts.
+    pub fn own_shards(&self) -> impl Iterator<Item = ShardId> + use<> {
+        (self.core.0..self.shards).step_by(usize::from(self.cores)).map(ShardId)
+    }
+}

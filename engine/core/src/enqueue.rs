@@ -1,0 +1,448 @@
+//! Enqueues: each message gets its id and its shard, each shard gets one command, each message its own outcome.
+
+use crate::convert::{failed, refused};
+use crate::directory::QueueEntry;
+use crate::identity::Tenant;
+use crate::mesh::{Read, ShardReply, ShardRequest};
+use crate::sessions::Origin;
+use crate::{Core, Operation, OperationId};
+use bytes::Bytes;
+use overtake_base::limits::CLIENT_ID_SKEW_MS_MAX;
+use overtake_base::{Level, MessageId, ShardId, UnixMillis};
+use overtake_queue::answer::{Answer, EnqueueOutcome};
+use overtake_queue::command::{Command, NewMessage, RefusedReason, VisibleWhen};
+use overtake_wire::message::{Delay, EnqueueMessage, Enqueued, ErrorCode, Refusal, Request, Response};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// When to try again after a refusal for depth, in milliseconds: acks may make room at any time.
+const RETRY_DEPTH_MS: u32 = 1_000;
+/// When to try again while there is no disk head-room, in milliseconds.
+const RETRY_DISK_MS: u32 = 5_000;
+
+/// An enqueue under way.
+pub(crate) struct EnqueueOperation {
+    origin: Origin,
+    tenant: Tenant,
+    /// Set while a queue that did not exist is created.
+    waiting: Option<(String, Vec<EnqueueMessage>)>,
+    pub(crate) queue: Option<Arc<QueueEntry>>,
+    results: Vec<Option<Result<Enqueued, Refusal>>>,
+    parts: Vec<Part>,
+    outstanding: usize,
+    /// What a queue with limits over several shards still has to admit.
+    pub(crate) pending: Vec<Placed>,
+    pub(crate) admitted: Admitted,
+}
+
+/// Messages and body bytes that were let in and are not answered yet.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Admitted {
+    pub messages: u64,
+    pub bytes: u64,
+}
+
+/// A message that has its id and its shard.
+pub(crate) struct Placed {
+    place: usize,
+    shard: ShardId,
+    message: NewMessage,
+}
+
+impl Placed {
+    pub(crate) fn body_bytes(&self) -> u64 {
+        self.message.body.len() as u64
+    }
+}
+
+/// Places of messages in their request, and their ids.
+type Places = Vec<(usize, MessageId)>;
+
+/// What a call was about.
+enum Part {
+    /// Messages stored by one command: their places and ids.
+    Store(ShardId, Places),
+    /// Whether a message that has no room is a repeat: its place, and the refusal if it is none.
+    Repeat(ShardId, usize, RefusedReason),
+    /// Refusals being counted: they are answered when they are, so that statistics never lag behind answers.
+    Noted(Vec<usize>, RefusedReason),
+    /// Answered.
+    Over,
+}
+
+impl Core {
+    pub(crate) fn start_enqueue(
+        &mut self,
+        origin: Origin,
+        tenant: &Tenant,
+        name: String,
+        messages: Vec<EnqueueMessage>,
+        rate_checked: bool,
+    ) {
+        if !rate_checked && let Some(home) = self.tenant_rates.home(tenant) {
+            if home != self.config.core {
+                let request = Request::Enqueue { queue: name, messages };
+                self.forward(origin, home, None, tenant, request, false);
+                return;
+            }
+            if let Err(wait_ms) = self.tenant_rates.take(tenant, messages.len() as u64, self.time) {
+                self.note_refused(tenant, &name, RefusedReason::Rate, messages.len());
+                let detail = "the tenant enqueues faster than its limit allows";
+                return self.respond(origin, refused(Refusal::rate(detail, wait_ms)));
+            }
+        }
+        let queue = match self.find_queue(tenant, &name) {
+            Ok(queue) => queue,
+            Err(_) if self.config.auto_create => return self.create_first(origin, tenant, name, messages),
+            Err(refusal) => return self.respond(origin, refused(refusal)),
+        };
+        let home = self.config.core_of(queue.home());
+        if queue.needs_quota() && home != self.config.core {
+            let request = Request::Enqueue { queue: name, messages };
+            self.forward(origin, home, None, tenant, request, true);
+            return;
+        }
+        self.enqueue_into(origin, tenant, queue, messages);
+    }
+
+    /// Creates the queue with defaults, unless no message would be accepted anyway.
+    fn create_first(&mut self, origin: Origin, tenant: &Tenant, name: String, messages: Vec<EnqueueMessage>) {
+        let levels = overtake_base::limits::LEVELS_DEFAULT;
+        let any_good = messages.iter().any(|m| m.validate().is_ok() && m.priority < u32::from(levels));
+        if !any_good {
+            let results = messages
+                .iter()
+                .map(|m| Err(m.validate().err().unwrap_or_else(|| beyond_levels(levels))))
+                .collect();
+            return self.respond(origin, Response::Enqueued { results });
+        }
+        let operation = self.next_number();
+        let state = EnqueueOperation {
+            origin,
+            tenant: tenant.clone(),
+            waiting: Some((name.clone(), messages)),
+            queue: None,
+            results: Vec::new(),
+            parts: Vec::new(),
+            outstanding: 0,
+            pending: Vec::new(),
+            admitted: Admitted::default(),
+        };
+        self.operations.insert(operation, Operation::Enqueue(state));
+        let patch = overtake_base::QueueConfigPatch::default();
+        self.put_queue(Origin::Operation(operation), tenant, &name, patch, true);
+    }
+
+    /// The queue that an enqueue waited for was created, or could not be.
+    pub(crate) fn operation_resumed(&mut self, operation: OperationId, response: Response) {
+        let Some(Operation::Enqueue(state)) = self.operations.remove(&operation) else { return };
+        let Some((name, messages)) = state.waiting else { return };
+        match response {
+            Response::QueuePut { .. } => {
+                self.start_enqueue(state.origin, &state.tenant, name, messages, true)
+            }
+            response => self.respond(state.origin, response),
+        }
+    }
+
+    fn enqueue_into(
+        &mut self,
+        origin: Origin,
+        tenant: &Tenant,
+        queue: Arc<QueueEntry>,
+        messages: Vec<EnqueueMessage>,
+    ) {
+        let mut results = Vec::with_capacity(messages.len());
+        let mut placed = Vec::with_capacity(messages.len());
+        let no_room = self.no_disk_room();
+        for (place, message) in messages.into_iter().enumerate() {
+            results.push(match self.place(&queue, place, message) {
+                Ok(_) if no_room.is_some() => no_room.clone().map(Err),
+                Ok(good) => {
+                    placed.push(good);
+                    None
+                }
+                Err(refusal) => Some(Err(refusal)),
+            });
+        }
+        if no_room.is_some() {
+            let count =
+                results.iter().filter(|r| matches!(r, Some(Err(e)) if e.code == ErrorCode::Disk)).count();
+            self.counters.refused_disk += count as u64;
+        }
+        let operation = self.next_number();
+        let state = EnqueueOperation {
+            origin,
+            tenant: tenant.clone(),
+            waiting: None,
+            queue: Some(queue.clone()),
+            results,
+            parts: Vec::new(),
+            outstanding: 0,
+            pending: placed,
+            admitted: Admitted::default(),
+        };
+        if queue.needs_quota() {
+            self.operations.insert(operation, Operation::Enqueue(state));
+            self.quotas.line_up(queue.record.id, operation);
+            self.admit(queue.record.id);
+        } else {
+            self.store(operation, state, usize::MAX, None);
+        }
+    }
+
+    /// Checks a message against the queue, and gives it its id and its shard.
+    fn place(
+        &mut self,
+        queue: &QueueEntry,
+        place: usize,
+        message: EnqueueMessage,
+    ) -> Result<Placed, Refusal> {
+        message.validate()?;
+        let config = &queue.record.config;
+        if message.priority >= u32::from(config.levels) {
+            return Err(beyond_levels(config.levels));
+        }
+        if message.expires_in_s.is_some_and(|s| s > config.retention_s) {
+            let detail = format!("expires_in_s must be 1..={}, the queue's retention", config.retention_s);
+            return Err(Refusal::invalid("expires_in_s", detail));
+        }
+        if let Delay::At(at) = message.delay
+            && at > self.time.plus_s(overtake_base::limits::DELAY_S_MAX)
+        {
+            let detail = "deliver_at must be at most 366 days (31622400 s) ahead";
+            return Err(Refusal::invalid("deliver_at", detail));
+        }
+        if let Some(id) = message.id
+            && id.time_ms().abs_diff(self.time.0) > CLIENT_ID_SKEW_MS_MAX
+        {
+            return Err(Refusal::invalid("id", "the time in id must be within 24 h of now"));
+        }
+        // Without a window dedup keys are off, so they do not decide the shard either.
+        let key = message.dedup_key.filter(|_| config.dedup_window_s > 0);
+        let id = message.id.unwrap_or_else(|| self.make_id(queue, key.as_ref()));
+        let shard = shard_of(queue, id, key.as_ref());
+        let mut headers = Vec::new();
+        overtake_wire::encode_headers(&message.headers, &mut headers);
+        let message = NewMessage {
+            id,
+            client_made_id: message.id.is_some(),
+            priority: Level(u8::try_from(message.priority).unwrap_or(u8::MAX)),
+            visible: match message.delay {
+                Delay::None => VisibleWhen::Now,
+                Delay::At(at) => VisibleWhen::At(at),
+                Delay::AfterS(s) => VisibleWhen::AfterMs(s * 1_000),
+            },
+            dedup_key: key,
+            expires_in_ms: message.expires_in_s.map(|s| s * 1_000),
+            headers: headers.into(),
+            body: message.body,
+        };
+        Ok(Placed { place, shard, message })
+    }
+
+    /// A new id: sorts after every id this core made before; with a dedup key it belongs to the key's shard.
+    fn make_id(&mut self, queue: &QueueEntry, key: Option<&Bytes>) -> MessageId {
+        loop {
+            let time_ms = self.time.0.max(self.last_id.time_ms());
+            let id = if time_ms == self.last_id.time_ms()
+                && self.last_id.0 & ID_RANDOM_MASK < ID_RANDOM_MASK >> 1
+            {
+                // The same millisecond: count on by a random step, so that ids stay in order and hard to guess.
+                MessageId(self.last_id.0 + 1 + u128::from(self.ids.next_u64() >> 24))
+            } else {
+                let random = u128::from(self.ids.next_u64()) << 14 | u128::from(self.ids.next_u64() >> 50);
+                MessageId::new(time_ms.max(self.last_id.time_ms()), random)
+            };
+            self.last_id = self.last_id.max(id);
+            if key.is_none_or(|key| shard_of(queue, id, None) == shard_of(queue, id, Some(key))) {
+                return id;
+            }
+        }
+    }
+
+    /// Sends the first `admitted` pending messages to their shards; the others are refused for `reason`, unless they
+    /// are repeats: that is asked before any limit.
+    pub(crate) fn store(
+        &mut self,
+        operation: OperationId,
+        mut state: EnqueueOperation,
+        admitted: usize,
+        reason: Option<RefusedReason>,
+    ) {
+        let Some(queue) = state.queue.clone() else { return };
+        let id = queue.record.id;
+        let mut shards: BTreeMap<ShardId, (Vec<NewMessage>, Places)> = BTreeMap::new();
+        let mut requests = Vec::new();
+        let mut no_repeats = Vec::new();
+        let reason = reason.unwrap_or(RefusedReason::Depth);
+        for (order, Placed { place, shard, message }) in
+            core::mem::take(&mut state.pending).into_iter().enumerate()
+        {
+            if order < admitted {
+                let (messages, places) = shards.entry(shard).or_default();
+                places.push((place, message.id));
+                messages.push(message);
+                continue;
+            }
+            let asks_id = message.client_made_id.then_some(message.id);
+            if message.dedup_key.is_none() && asks_id.is_none() {
+                no_repeats.push(place);
+            } else {
+                state.parts.push(Part::Repeat(shard, place, reason));
+                let read = Read::Lookup { queue: id, key: message.dedup_key, id: asks_id };
+                requests.push((shard, ShardRequest::Read(read)));
+            }
+        }
+        for (shard, (messages, places)) in shards {
+            state.parts.push(Part::Store(shard, places));
+            requests.push((shard, ShardRequest::Command(Command::Enqueue { queue: id, messages })));
+        }
+        if !no_repeats.is_empty() {
+            let count = no_repeats.len() as u64;
+            state.parts.push(Part::Noted(no_repeats, reason));
+            requests.push((
+                queue.home(),
+                ShardRequest::Command(Command::NoteRefused { queue: id, reason, count }),
+            ));
+        }
+        state.outstanding = requests.len();
+        if requests.is_empty() {
+            return self.enqueued(state);
+        }
+        self.operations.insert(operation, Operation::Enqueue(state));
+        for (part, (shard, request)) in requests.into_iter().enumerate() {
+            self.call(operation, part, shard, request);
+        }
+    }
+
+    pub(crate) fn enqueue_replied(
+        &mut self,
+        operation: OperationId,
+        mut state: EnqueueOperation,
+        part: usize,
+        reply: ShardReply,
+    ) {
+        state.outstanding -= 1;
+        let mut noting = None;
+        match core::mem::replace(&mut state.parts[part], Part::Over) {
+            Part::Store(shard, places) => self.stored(&mut state, shard, places, reply),
+            Part::Repeat(shard, place, reason) => match reply {
+                ShardReply::Found(Some(id)) => {
+                    state.results[place] = Some(Ok(Enqueued { id, shard: shard.0, duplicate: true }));
+                }
+                ShardReply::Found(None) => noting = Some((place, reason)),
+                reply => state.results[place] = Some(Err(failed(&reply))),
+            },
+            Part::Noted(places, reason) => {
+                places.into_iter().for_each(|place| state.results[place] = Some(Err(no_room(reason))));
+            }
+            Part::Over => {}
+        }
+        if let (Some((place, reason)), Some(queue)) = (noting, state.queue.clone()) {
+            let part = state.parts.len();
+            state.parts.push(Part::Noted(vec![place], reason));
+            state.outstanding += 1;
+            self.operations.insert(operation, Operation::Enqueue(state));
+            let command = Command::NoteRefused { queue: queue.record.id, reason, count: 1 };
+            return self.call(operation, part, queue.home(), ShardRequest::Command(command));
+        }
+        if state.outstanding > 0 {
+            self.operations.insert(operation, Operation::Enqueue(state));
+        } else {
+            self.enqueued(state);
+        }
+    }
+
+    fn stored(&mut self, state: &mut EnqueueOperation, shard: ShardId, places: Places, reply: ShardReply) {
+        let outcomes = match reply {
+            ShardReply::Answer(Answer::Enqueued(outcomes)) => outcomes,
+            ShardReply::Answer(_) => {
+                let gone = Refusal::not_found("the queue was deleted");
+                return places.iter().for_each(|(place, _)| state.results[*place] = Some(Err(gone.clone())));
+            }
+            reply => {
+                let refusal = failed(&reply);
+                return places
+                    .iter()
+                    .for_each(|(place, _)| state.results[*place] = Some(Err(refusal.clone())));
+            }
+        };
+        for ((place, id), outcome) in places.into_iter().zip(outcomes) {
+            state.results[place] = Some(match outcome {
+                EnqueueOutcome::Stored => {
+                    self.counters.enqueued += 1;
+                    Ok(Enqueued { id, shard: shard.0, duplicate: false })
+                }
+                EnqueueOutcome::Duplicate(id) => Ok(Enqueued { id, shard: shard.0, duplicate: true }),
+                EnqueueOutcome::Refused(reason) => Err(no_room(reason)),
+            });
+        }
+    }
+
+    fn enqueued(&mut self, state: EnqueueOperation) {
+        if let Some(queue) = state.queue.as_ref().filter(|queue| queue.needs_quota()) {
+            let id = queue.record.id;
+            self.quotas.settled(id, state.admitted);
+            self.admit(id);
+        }
+        let lost = || {
+            Err(Refusal::fate_unknown("the shard gave no answer; retry with the same id or dedup key", 1_000))
+        };
+        let results = state.results.into_iter().map(|result| result.unwrap_or_else(lost)).collect();
+        self.respond(state.origin, Response::Enqueued { results });
+    }
+
+    fn no_disk_room(&self) -> Option<Refusal> {
+        if self.storage.is_full() {
+            return Some(Refusal::disk(
+                "no room on disk for more messages; free space: acks make room",
+                RETRY_DISK_MS,
+            ));
+        }
+        if self.storage.backlog_bytes() > self.config.backlog_bytes_max {
+            return Some(Refusal::no_quorum("the disk is behind; slow down and try again", RETRY_DEPTH_MS));
+        }
+        None
+    }
+
+    fn note_refused(&mut self, tenant: &Tenant, name: &str, reason: RefusedReason, count: usize) {
+        if let Some(queue) = self.directory.by_name(tenant, name).cloned() {
+            let command = Command::NoteRefused { queue: queue.record.id, reason, count: count as u64 };
+            self.submit_anywhere(queue.home(), command);
+        }
+    }
+
+    /// Shard time as this core reads it.
+    pub(crate) fn time(&self) -> UnixMillis {
+        self.time
+    }
+}
+
+const ID_RANDOM_MASK: u128 = (1 << 80) - 1;
+
+/// The shard of a message: by its dedup key if it has one, else by its id.
+pub(crate) fn shard_of(queue: &QueueEntry, id: MessageId, key: Option<&Bytes>) -> ShardId {
+    let hash = match key {
+        Some(key) => overtake_base::hash::stable(key),
+        None => overtake_base::hash::stable(&id.0.to_be_bytes()),
+    };
+    queue.shards[(hash % queue.shards.len() as u64) as usize]
+}
+
+fn beyond_levels(levels: u8) -> Refusal {
+    Refusal::invalid(
+        "priority",
+        format!("priority must be 0..={}, this queue has {levels} levels", levels - 1),
+    )
+}
+
+fn no_room(reason: RefusedReason) -> Refusal {
+    match reason {
+        RefusedReason::Depth => Refusal::depth("the queue holds max_depth messages", RETRY_DEPTH_MS),
+        RefusedReason::Bytes => Refusal::bytes("the queue holds max_bytes body bytes", RETRY_DEPTH_MS),
+        RefusedReason::Rate => Refusal::rate("enqueued faster than the limit allows", RETRY_DEPTH_MS),
+        RefusedReason::Disk => Refusal::disk("no room on disk for more messages", RETRY_DISK_MS),
+        RefusedReason::NoQuorum => Refusal::no_quorum("the shard has no quorum", RETRY_DEPTH_MS),
+    }
+}

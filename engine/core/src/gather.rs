@@ -1,0 +1,452 @@
+//! Requests that ask several shards and put the answers together: statistics, peeks, look-ups, purges, redrives.
+
+use crate::convert::{dead_letter, failed, inspected, peeked, refused, stats};
+use crate::directory::QueueEntry;
+use crate::enqueue::shard_of;
+use crate::identity::Tenant;
+use crate::mesh::{Read, ShardReply, ShardRequest};
+use crate::sessions::Origin;
+use crate::{Core, Operation, OperationId};
+use overtake_base::{CoreId, Level, MessageId, QueueId, ShardId};
+use overtake_queue::answer::{Answer, CancelOutcome, QueueStats};
+use overtake_queue::command::{Command, RedriveSelection};
+use overtake_queue::machine::PeekFilter;
+use overtake_wire::message::{self, Metric, Refusal, Request, Response};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Shards of one redrive are asked at rates in thousandths of a message per second.
+const RATE_SCALE: u128 = 1_000;
+
+/// A request that waits for its shards.
+pub(crate) struct GatherOperation {
+    origin: Origin,
+    queue: Option<Arc<QueueEntry>>,
+    kind: GatherKind,
+    shards: Vec<ShardId>,
+    replies: Vec<Option<ShardReply>>,
+    outstanding: usize,
+}
+
+/// What is gathered.
+pub(crate) enum GatherKind {
+    Stats,
+    Peek {
+        limit: usize,
+    },
+    DeadLetters {
+        limit: usize,
+    },
+    /// Look-up by id; `rest` are the shards to ask where the first one does not know it.
+    Inspect {
+        id: MessageId,
+        rest: Vec<ShardId>,
+    },
+    Cancel {
+        id: MessageId,
+        rest: Vec<ShardId>,
+    },
+    Purge,
+    /// First the dead letters are counted, then (unless it is a dry run) brought back.
+    RedriveCount {
+        redrive: message::Redrive,
+    },
+    Redrive,
+    /// The depths of a queue's shards, for its quota.
+    Depth,
+    Metrics,
+}
+
+impl Core {
+    /// Starts one of the requests that need nothing but gathering.
+    pub(crate) fn start_gather(&mut self, origin: Origin, tenant: &Tenant, request: Request) {
+        if matches!(request, Request::Metrics) {
+            return self.gather_metrics(origin);
+        }
+        let queue = match request.queue().map(|name| self.find_queue(tenant, name)) {
+            Some(Ok(queue)) => queue,
+            Some(Err(refusal)) => return self.respond(origin, refused(refusal)),
+            None => return self.respond(origin, refused(Refusal::internal("a request that names no queue"))),
+        };
+        if let Err(refusal) = self.start_queue_gather(origin, &queue, request) {
+            self.respond(origin, refused(refusal));
+        }
+    }
+
+    fn start_queue_gather(
+        &mut self,
+        origin: Origin,
+        entry: &Arc<QueueEntry>,
+        request: Request,
+    ) -> Result<(), Refusal> {
+        let shards = entry.shards.clone();
+        let levels = entry.record.config.levels;
+        let e = entry.clone();
+        match request {
+            Request::Stats { .. } => {
+                self.gather(origin, e, GatherKind::Stats, &shards, |queue| Read::Stats { queue })
+            }
+            Request::Peek { states, priority, limit, after, .. } => {
+                let priority = priority.map(|p| level_of(p, levels, "priority")).transpose()?;
+                let after = after.as_deref().map(cursor).transpose()?;
+                let filter = PeekFilter {
+                    visible: states.visible,
+                    delayed: states.delayed,
+                    leased: states.leased,
+                    priority,
+                };
+                let limit = limit as usize;
+                let read = |queue| Read::Peek { queue, filter, after, limit: limit + 1 };
+                self.gather(origin, e, GatherKind::Peek { limit }, &shards, read);
+            }
+            Request::DlqList { limit, after, .. } => {
+                let after = after.as_deref().map(cursor).transpose()?;
+                let limit = limit as usize;
+                let read = |queue| Read::DeadLetters { queue, after, limit: limit + 1 };
+                self.gather(origin, e, GatherKind::DeadLetters { limit }, &shards, read);
+            }
+            Request::Inspect { id, .. } => {
+                let (first, rest) = likely_shard(entry, id);
+                self.gather(origin, e, GatherKind::Inspect { id, rest }, &[first], |queue| Read::Inspect {
+                    queue,
+                    id,
+                });
+            }
+            Request::Cancel { id, .. } => {
+                let (first, rest) = likely_shard(entry, id);
+                let command = Command::Cancel { queue: entry.record.id, id };
+                self.command_all(origin, e, GatherKind::Cancel { id, rest }, &[first], &command);
+            }
+            Request::Purge { .. } => {
+                let command = Command::Purge { queue: entry.record.id };
+                self.command_all(origin, e, GatherKind::Purge, &shards, &command);
+            }
+            Request::DlqPurge { .. } => {
+                let command = Command::PurgeDeadLetters { queue: entry.record.id };
+                self.command_all(origin, e, GatherKind::Purge, &shards, &command);
+            }
+            Request::DlqRedrive(redrive) => {
+                let selection = selection_of(&redrive.selection, levels)?;
+                redrive.priority.map(|p| level_of(p, levels, "priority")).transpose()?;
+                let kind = GatherKind::RedriveCount { redrive };
+                let read = |queue| Read::CountDead { queue, selection: selection.clone() };
+                self.gather(origin, e, kind, &shards, read);
+            }
+            _ => return Err(Refusal::internal("a request that cannot be gathered")),
+        }
+        Ok(())
+    }
+
+    /// Asks the same of several shards.
+    pub(crate) fn gather(
+        &mut self,
+        origin: Origin,
+        queue: Arc<QueueEntry>,
+        kind: GatherKind,
+        shards: &[ShardId],
+        read: impl Fn(QueueId) -> Read,
+    ) {
+        let id = queue.record.id;
+        let requests = shards.iter().map(|shard| (*shard, ShardRequest::Read(read(id)))).collect();
+        self.ask(origin, Some(queue), kind, requests);
+    }
+
+    fn command_all(
+        &mut self,
+        origin: Origin,
+        queue: Arc<QueueEntry>,
+        kind: GatherKind,
+        shards: &[ShardId],
+        command: &Command,
+    ) {
+        let requests = shards.iter().map(|shard| (*shard, ShardRequest::Command(command.clone()))).collect();
+        self.ask(origin, Some(queue), kind, requests);
+    }
+
+    fn ask(
+        &mut self,
+        origin: Origin,
+        queue: Option<Arc<QueueEntry>>,
+        kind: GatherKind,
+        requests: Vec<(ShardId, ShardRequest)>,
+    ) {
+        let operation = self.next_number();
+        let shards: Vec<ShardId> = requests.iter().map(|(shard, _)| *shard).collect();
+        let replies = shards.iter().map(|_| None).collect();
+        let outstanding = shards.len();
+        let state = GatherOperation { origin, queue, kind, shards, replies, outstanding };
+        if outstanding == 0 {
+            return self.gathered(state);
+        }
+        self.operations.insert(operation, Operation::Gather(state));
+        for (part, (shard, request)) in requests.into_iter().enumerate() {
+            self.call(operation, part, shard, request);
+        }
+    }
+
+    /// One shard of each core tells that core's counters.
+    fn gather_metrics(&mut self, origin: Origin) {
+        let cores = (0..self.config.cores.min(self.config.shards)).map(CoreId);
+        let requests = cores.map(|core| (ShardId(core.0), ShardRequest::Read(Read::Metrics))).collect();
+        self.ask(origin, None, GatherKind::Metrics, requests);
+    }
+
+    pub(crate) fn gather_replied(
+        &mut self,
+        operation: OperationId,
+        mut state: GatherOperation,
+        part: usize,
+        reply: ShardReply,
+    ) {
+        state.outstanding -= 1;
+        state.replies[part] = Some(reply);
+        if state.outstanding > 0 {
+            self.operations.insert(operation, Operation::Gather(state));
+        } else {
+            self.gathered(state);
+        }
+    }
+
+    fn gathered(&mut self, mut state: GatherOperation) {
+        let origin = state.origin;
+        let replies: Vec<(ShardId, ShardReply)> = state
+            .shards
+            .iter()
+            .copied()
+            .zip(core::mem::take(&mut state.replies).into_iter().flatten())
+            .collect();
+        if matches!(state.kind, GatherKind::Depth) {
+            if let Some(queue) = &state.queue {
+                let id = queue.record.id;
+                self.depth_known(id);
+            }
+            return;
+        }
+        if let Some((_, reply)) = replies.iter().find(|(_, reply)| matches!(reply, ShardReply::Failed { .. }))
+        {
+            return self.respond(origin, refused(failed(reply)));
+        }
+        if replies
+            .iter()
+            .any(|(_, reply)| matches!(reply, ShardReply::Answer(Answer::NoQueue) | ShardReply::Stats(None)))
+        {
+            return self.respond(origin, refused(Refusal::not_found("the queue was deleted")));
+        }
+        let response = match state.kind {
+            GatherKind::Stats => Response::Stats(stats(sum_stats(replies), self.time())),
+            GatherKind::Peek { limit } => peek_page(replies, limit),
+            GatherKind::DeadLetters { limit } => dead_page(replies, limit),
+            GatherKind::Purge => {
+                Response::Purged { purged: replies.iter().map(|(_, reply)| count_of(reply)).sum() }
+            }
+            GatherKind::Redrive => {
+                Response::Redriven { moved: replies.iter().map(|(_, reply)| count_of(reply)).sum() }
+            }
+            GatherKind::Metrics => metrics_page(replies),
+            GatherKind::Inspect { id, rest } => {
+                return self.inspect_next(origin, state.queue, id, rest, replies);
+            }
+            GatherKind::Cancel { id, rest } => {
+                return self.cancel_next(origin, state.queue, id, rest, replies);
+            }
+            GatherKind::RedriveCount { redrive } => {
+                return self.redrive_counted(origin, state.queue, redrive, replies);
+            }
+            GatherKind::Depth => return,
+        };
+        self.respond(origin, response);
+    }
+
+    fn inspect_next(
+        &mut self,
+        origin: Origin,
+        queue: Option<Arc<QueueEntry>>,
+        id: MessageId,
+        rest: Vec<ShardId>,
+        replies: Vec<(ShardId, ShardReply)>,
+    ) {
+        let Some(queue) = queue else { return };
+        let found = replies.into_iter().find_map(|(shard, reply)| match reply {
+            ShardReply::Inspected(Some(view)) => Some((shard, view)),
+            _ => None,
+        });
+        match found {
+            Some((shard, view)) => {
+                let capped = queue.is_capped();
+                self.respond(origin, Response::Inspected(inspected(shard, view, capped)));
+            }
+            None if rest.is_empty() => self.respond(origin, refused(no_message())),
+            None => {
+                let kind = GatherKind::Inspect { id, rest: Vec::new() };
+                self.gather(origin, queue, kind, &rest, |queue| Read::Inspect { queue, id });
+            }
+        }
+    }
+
+    fn cancel_next(
+        &mut self,
+        origin: Origin,
+        queue: Option<Arc<QueueEntry>>,
+        id: MessageId,
+        rest: Vec<ShardId>,
+        replies: Vec<(ShardId, ShardReply)>,
+    ) {
+        let Some(queue) = queue else { return };
+        let outcomes: Vec<CancelOutcome> = replies
+            .iter()
+            .filter_map(|(_, reply)| match reply {
+                ShardReply::Answer(Answer::Cancelled(outcome)) => Some(*outcome),
+                _ => None,
+            })
+            .collect();
+        if outcomes.contains(&CancelOutcome::Cancelled) {
+            self.respond(origin, Response::Done);
+        } else if outcomes.contains(&CancelOutcome::Leased) {
+            let detail = "the message is leased; it can be cancelled when it is back, or acked by its worker";
+            self.respond(origin, refused(Refusal::conflict(detail)));
+        } else if rest.is_empty() {
+            self.respond(origin, refused(no_message()));
+        } else {
+            let command = Command::Cancel { queue: queue.record.id, id };
+            self.command_all(origin, queue, GatherKind::Cancel { id, rest: Vec::new() }, &rest, &command);
+        }
+    }
+
+    fn redrive_counted(
+        &mut self,
+        origin: Origin,
+        queue: Option<Arc<QueueEntry>>,
+        redrive: message::Redrive,
+        replies: Vec<(ShardId, ShardReply)>,
+    ) {
+        let Some(queue) = queue else { return };
+        let counts: Vec<(ShardId, u64)> =
+            replies.iter().map(|(shard, reply)| (*shard, count_of(reply))).collect();
+        let total: u64 = counts.iter().map(|(_, count)| count).sum();
+        if redrive.dry_run || total == 0 {
+            return self.respond(origin, Response::Redriven { moved: total });
+        }
+        let levels = queue.record.config.levels;
+        let Ok(selection) = selection_of(&redrive.selection, levels) else { return };
+        let priority = redrive.priority.and_then(|p| u8::try_from(p).ok()).map(Level);
+        let id = queue.record.id;
+        // Each shard moves at its part of the rate, so that together they keep it.
+        let rate = |count: u64| {
+            let per_s = redrive.max_per_s?;
+            let part = u128::from(per_s) * RATE_SCALE * u128::from(count) / u128::from(total);
+            Some(u64::try_from(part).unwrap_or(u64::MAX).max(u64::from(per_s > 0)))
+        };
+        let requests = counts
+            .into_iter()
+            .filter(|(_, count)| *count > 0)
+            .map(|(shard, count)| {
+                let redrive = overtake_queue::command::Redrive {
+                    selection: selection.clone(),
+                    priority,
+                    rate_per_1000_s: rate(count),
+                };
+                (shard, ShardRequest::Command(Command::Redrive { queue: id, redrive }))
+            })
+            .collect();
+        self.ask(origin, Some(queue), GatherKind::Redrive, requests);
+    }
+}
+
+/// The shard that an id belongs to, and the others: a client-made id with a dedup key may be on any.
+fn likely_shard(queue: &QueueEntry, id: MessageId) -> (ShardId, Vec<ShardId>) {
+    let first = shard_of(queue, id, None);
+    (first, queue.shards.iter().copied().filter(|shard| *shard != first).collect())
+}
+
+fn no_message() -> Refusal {
+    Refusal::not_found("no such message in this queue: acked, expired, cancelled or never there")
+}
+
+fn level_of(priority: u32, levels: u8, field: &str) -> Result<Level, Refusal> {
+    u8::try_from(priority).ok().filter(|level| *level < levels).map(Level).ok_or_else(|| {
+        Refusal::invalid(field, format!("{field} must be 0..={}, this queue has {levels} levels", levels - 1))
+    })
+}
+
+fn selection_of(selection: &message::RedriveSelection, levels: u8) -> Result<RedriveSelection, Refusal> {
+    Ok(match selection {
+        message::RedriveSelection::All => RedriveSelection::All,
+        message::RedriveSelection::Ids(ids) => RedriveSelection::Ids(ids.clone()),
+        message::RedriveSelection::FromPriority(priority) => {
+            RedriveSelection::FromPriority(level_of(*priority, levels, "from_priority")?)
+        }
+    })
+}
+
+/// A cursor is the id of the last message of the page before.
+fn cursor(text: &str) -> Result<MessageId, Refusal> {
+    text.parse().map_err(|_| Refusal::invalid("after", "after must be the 'next' of the page before"))
+}
+
+fn count_of(reply: &ShardReply) -> u64 {
+    match reply {
+        ShardReply::Count(count) | ShardReply::Answer(Answer::Purged(count) | Answer::Redriven(count)) => {
+            *count
+        }
+        _ => 0,
+    }
+}
+
+fn sum_stats(replies: Vec<(ShardId, ShardReply)>) -> QueueStats {
+    let mut sum: Option<QueueStats> = None;
+    for (_, reply) in replies {
+        if let ShardReply::Stats(Some(part)) = reply {
+            match &mut sum {
+                Some(sum) => sum.add(&part),
+                None => sum = Some(part),
+            }
+        }
+    }
+    sum.unwrap_or_default()
+}
+
+/// Cuts a page to `limit`; the cursor is there where more was found than the page holds.
+fn page<T>(mut items: Vec<(MessageId, T)>, limit: usize) -> (Vec<T>, Option<String>) {
+    items.sort_by_key(|(id, _)| *id);
+    let more = items.len() > limit;
+    items.truncate(limit);
+    let next = items.last().filter(|_| more).map(|(id, _)| id.to_string());
+    (items.into_iter().map(|(_, item)| item).collect(), next)
+}
+
+fn peek_page(replies: Vec<(ShardId, ShardReply)>, limit: usize) -> Response {
+    let found = replies.into_iter().flat_map(|(_, reply)| match reply {
+        ShardReply::Peeked(found) => found,
+        _ => Vec::new(),
+    });
+    let (messages, next) =
+        page(found.map(|(view, payload)| (view.id, peeked(view, payload))).collect(), limit);
+    Response::Peeked { messages, next }
+}
+
+fn dead_page(replies: Vec<(ShardId, ShardReply)>, limit: usize) -> Response {
+    let found = replies.into_iter().flat_map(|(_, reply)| match reply {
+        ShardReply::DeadLetters(found) => found,
+        _ => Vec::new(),
+    });
+    let (messages, next) =
+        page(found.map(|(view, payload)| (view.id, dead_letter(view, payload))).collect(), limit);
+    Response::DeadLetters { messages, next }
+}
+
+/// The cores' values, those of the same name and labels added up.
+fn metrics_page(replies: Vec<(ShardId, ShardReply)>) -> Response {
+    type Key = (String, Vec<(String, String)>);
+    let mut sums: BTreeMap<Key, (f64, bool)> = BTreeMap::new();
+    for (_, reply) in replies {
+        let ShardReply::Metrics(metrics) = reply else { continue };
+        for Metric { name, labels, value, counter } in metrics {
+            sums.entry((name, labels)).or_insert((0.0, counter)).0 += value;
+        }
+    }
+    let values = sums
+        .into_iter()
+        .map(|((name, labels), (value, counter))| Metric { name, labels, value, counter })
+        .collect();
+    Response::Metrics { values }
+}

@@ -1,0 +1,116 @@
+//! What cores of one node say to each other. Messages of one pair of cores arrive in the order sent.
+
+use crate::identity::Tenant;
+use overtake_base::{CoreId, MessageId, QueueId, ShardId};
+use overtake_queue::answer::{Answer, DeadLetterView, Delivery, MessageView, QueueStats, Summary};
+use overtake_queue::command::{Command, RedriveSelection};
+use overtake_queue::directory::{DirectoryCommand, QueueRecord};
+use overtake_queue::entry::Payload;
+use overtake_queue::machine::PeekFilter;
+use overtake_wire::message::{Metric, Request, Response};
+use std::sync::Arc;
+
+/// One message of the mesh.
+#[derive(Debug)]
+pub enum MeshMessage {
+    /// Ask a shard of the receiving core.
+    Call { call: u64, shard: ShardId, request: ShardRequest },
+    /// What it said; with its newest summary of the queue, which may be ahead of the board.
+    Reply { call: u64, reply: ShardReply, summary: Option<VersionedSummary> },
+    /// Carry out a client's whole request there: the receiving core has what this one lacks (waiters, quotas).
+    Forward { call: u64, tenant: Tenant, request: Request, rate_checked: bool },
+    /// The response.
+    ForwardReply { call: u64, response: Response },
+    /// The forwarded receive need not wait any more.
+    ForwardCancel { call: u64 },
+    /// Core 0 has every queue of the node; sent when it serves.
+    DirectorySnapshot { records: Vec<Arc<QueueRecord>> },
+    /// A queue was created, changed or deleted. Answered when this core's shards know.
+    DirectoryChange { change: u64, record: Arc<QueueRecord>, deleted: bool },
+    /// Answer to a `DirectoryChange`.
+    DirectoryKnown { change: u64 },
+    /// To the core that hosts the directory.
+    DirectoryCall { call: u64, command: DirectoryCommand },
+    /// Whether some receive of the queue waits on the sending core, its home: then all receives go there, so that the
+    /// longest waiter is served first.
+    Waiters { queue: QueueId, some: bool },
+    /// The sending core serves.
+    Serving,
+}
+
+/// A summary and the log index it was made at.
+#[derive(Clone, Debug)]
+pub struct VersionedSummary {
+    /// Where it comes from.
+    pub shard: ShardId,
+    /// Grows with the shard's log.
+    pub version: u64,
+    /// What is there.
+    pub summary: Summary,
+}
+
+/// What a shard can be asked.
+#[derive(Debug)]
+pub enum ShardRequest {
+    /// Something that changes it: goes through the log.
+    Command(Command),
+    /// A look at its state.
+    Read(Read),
+}
+
+/// Looks at a shard's state.
+#[derive(Clone, Debug)]
+pub enum Read {
+    /// Statistics of a queue.
+    Stats { queue: QueueId },
+    /// Messages in id order.
+    Peek { queue: QueueId, filter: PeekFilter, after: Option<MessageId>, limit: usize },
+    /// One message.
+    Inspect { queue: QueueId, id: MessageId },
+    /// Dead letters in id order.
+    DeadLetters { queue: QueueId, after: Option<MessageId>, limit: usize },
+    /// How many dead letters a redrive would take.
+    CountDead { queue: QueueId, selection: RedriveSelection },
+    /// The message that a dedup key or an id names.
+    Lookup { queue: QueueId, key: Option<bytes::Bytes>, id: Option<MessageId> },
+    /// Nothing but the summary that comes with every reply.
+    Summary { queue: QueueId },
+    /// Counters of the core that hosts the shard.
+    Metrics,
+}
+
+/// What a shard says.
+#[derive(Debug)]
+pub enum ShardReply {
+    /// To commands other than leases.
+    Answer(Answer),
+    /// To a lease.
+    Leased(Vec<(Delivery, Payload)>),
+    /// To `Stats`; none where the queue is not there.
+    Stats(Option<QueueStats>),
+    /// To `Peek`.
+    Peeked(Vec<(MessageView, Payload)>),
+    /// To `Inspect`.
+    Inspected(Option<MessageView>),
+    /// To `DeadLetters`.
+    DeadLetters(Vec<(DeadLetterView, Payload)>),
+    /// To `CountDead`.
+    Count(u64),
+    /// To `Lookup`.
+    Found(Option<MessageId>),
+    /// To `Summary`.
+    Summary,
+    /// To `Metrics`.
+    Metrics(Vec<Metric>),
+    /// Nothing was done, or (`unknown`) nobody knows.
+    Failed { unknown: bool, detail: &'static str },
+}
+
+/// Who waits for a shard's reply: a call number of a core.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Caller {
+    /// The core.
+    pub core: CoreId,
+    /// Its number for the call.
+    pub call: u64,
+}

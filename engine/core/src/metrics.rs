@@ -1,0 +1,55 @@
+//! Counters of a core, for monitoring.
+
+use crate::Core;
+use overtake_wire::message::Metric;
+
+/// Counted since the process started.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Counters {
+    pub requests: u64,
+    pub enqueued: u64,
+    pub deliveries: u64,
+    pub refused_disk: u64,
+    pub payload_reads: u64,
+    pub checkpoints: u64,
+}
+
+impl Core {
+    /// This core's values; those of several cores are added up.
+    pub(crate) fn own_metrics(&self) -> Vec<Metric> {
+        let usage = self.storage.usage();
+        let counters = &self.counters;
+        let counted = [
+            ("overtake_requests_total", counters.requests),
+            ("overtake_enqueued_total", counters.enqueued),
+            ("overtake_deliveries_total", counters.deliveries),
+            ("overtake_refused_disk_total", counters.refused_disk),
+            ("overtake_payload_reads_total", counters.payload_reads),
+            ("overtake_checkpoints_total", counters.checkpoints),
+            ("overtake_journal_written_bytes_total", usage.bytes_written),
+        ];
+        let own_queues = if self.host.is_some() { self.directory.len() } else { 0 };
+        let measured = [
+            ("overtake_sessions", self.sessions.count() as f64),
+            ("overtake_waiting_receives", self.waiting.count() as f64),
+            ("overtake_operations", self.operations.len() as f64),
+            ("overtake_queues", own_queues as f64),
+            ("overtake_journal_segments", usage.segments_live as f64),
+            ("overtake_journal_file_bytes", usage.file_bytes as f64),
+            ("overtake_journal_backlog_bytes", usage.backlog_bytes as f64),
+            ("overtake_entry_cache_bytes", self.storage.cache_bytes() as f64),
+            ("overtake_disk_full", f64::from(u8::from(self.storage.is_full()))),
+        ];
+        let metric = |name: &str, value: f64, counter| Metric {
+            name: name.into(),
+            labels: Vec::new(),
+            value,
+            counter,
+        };
+        counted
+            .into_iter()
+            .map(|(name, value)| metric(name, value as f64, true))
+            .chain(measured.into_iter().map(|(name, value)| metric(name, value, false)))
+            .collect()
+    }
+}

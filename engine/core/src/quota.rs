@@ -1,0 +1,188 @@
+//! Limits that span shards, kept exactly by the queue's home core: depth in messages and bytes, delivery caps; and the
+//! enqueue rates of tenants, kept by each tenant's home core.
+//!
+//! Depth is what the shards last told, plus what was let in and is not answered yet. That is never less than the truth,
+//! so depth is never exceeded; before anything is refused the shards are asked, so nothing is refused early.
+
+use crate::config::CoreConfig;
+use crate::enqueue::Admitted;
+use crate::gather::GatherKind;
+use crate::sessions::Origin;
+use crate::{Core, Operation, OperationId};
+use overtake_base::hash::Map;
+use overtake_base::queue_config::QueueConfig;
+use overtake_base::{CoreId, Level, QueueId, UnixMillis};
+use overtake_queue::command::RefusedReason;
+use overtake_queue::rate::{RateLimiter, TokenBucket};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Limits of all queues at home on this core.
+#[derive(Default)]
+pub(crate) struct Quotas {
+    depth: Map<QueueId, DepthQuota>,
+    caps: Map<QueueId, RateLimiter>,
+}
+
+#[derive(Default)]
+struct DepthQuota {
+    line: VecDeque<OperationId>,
+    in_flight: Admitted,
+    /// The shards have been asked for the first of the line.
+    asked: Asked,
+}
+
+#[derive(Default, PartialEq, Eq)]
+enum Asked {
+    #[default]
+    No,
+    Waiting,
+    Answered,
+}
+
+impl Quotas {
+    pub(crate) fn configure(&mut self, queue: QueueId, config: &QueueConfig, now: UnixMillis) {
+        if config.rate_caps.is_empty() {
+            self.caps.remove(&queue);
+        } else {
+            match self.caps.get_mut(&queue) {
+                Some(limiter) => limiter.reconfigure(&config.rate_caps, now),
+                None => {
+                    self.caps.insert(queue, RateLimiter::new(&config.rate_caps, now));
+                }
+            }
+        }
+    }
+
+    pub(crate) fn remove(&mut self, queue: QueueId) {
+        self.caps.remove(&queue);
+        self.depth.remove(&queue);
+    }
+
+    /// Takes one delivery of the queue's caps; false where they allow none now.
+    pub(crate) fn take_delivery(&mut self, queue: QueueId, level: Level, now: UnixMillis) -> bool {
+        self.caps.get_mut(&queue).is_none_or(|limiter| limiter.try_take(level, now))
+    }
+
+    /// Gives a delivery back that was taken and did not happen.
+    pub(crate) fn give_back(&mut self, queue: QueueId, level: Level) {
+        if let Some(limiter) = self.caps.get_mut(&queue) {
+            limiter.give_back(level);
+        }
+    }
+
+    pub(crate) fn line_up(&mut self, queue: QueueId, operation: OperationId) {
+        self.depth.entry(queue).or_default().line.push_back(operation);
+    }
+
+    pub(crate) fn settled(&mut self, queue: QueueId, admitted: Admitted) {
+        if let Some(quota) = self.depth.get_mut(&queue) {
+            quota.in_flight.messages = quota.in_flight.messages.saturating_sub(admitted.messages);
+            quota.in_flight.bytes = quota.in_flight.bytes.saturating_sub(admitted.bytes);
+        }
+    }
+}
+
+impl Core {
+    /// Lets in what fits of the enqueues in line.
+    pub(crate) fn admit(&mut self, queue: QueueId) {
+        while let Some(quota) = self.quotas.depth.get_mut(&queue) {
+            let Some(operation) = quota.line.front().copied() else { return };
+            if quota.asked == Asked::Waiting {
+                return;
+            }
+            let Some(Operation::Enqueue(mut state)) = self.operations.remove(&operation) else {
+                quota.line.pop_front();
+                continue;
+            };
+            let config = state.queue.as_ref().map(|entry| entry.record.config.clone());
+            let (max_depth, max_bytes) = config.map_or((None, None), |c| (c.max_depth, c.max_bytes));
+            let (depth, bytes) = self.view.queue(queue).map_or((0, 0), crate::view::QueueHeads::depth);
+            let mut used =
+                Admitted { messages: depth + quota.in_flight.messages, bytes: bytes + quota.in_flight.bytes };
+            let mut admitted = Admitted::default();
+            let mut reason = None;
+            let mut fits = 0;
+            for placed in &state.pending {
+                let more = placed.body_bytes();
+                reason = if max_depth.is_some_and(|max| used.messages + 1 > max) {
+                    Some(RefusedReason::Depth)
+                } else if max_bytes.is_some_and(|max| used.bytes + more > max) {
+                    Some(RefusedReason::Bytes)
+                } else {
+                    None
+                };
+                if reason.is_some() {
+                    break;
+                }
+                used = Admitted { messages: used.messages + 1, bytes: used.bytes + more };
+                admitted = Admitted { messages: admitted.messages + 1, bytes: admitted.bytes + more };
+                fits += 1;
+            }
+            if reason.is_some() && quota.in_flight != Admitted::default() {
+                // What is under way may turn out to be repeats: wait for its answers.
+                self.operations.insert(operation, Operation::Enqueue(state));
+                return;
+            }
+            if reason.is_some() && quota.asked == Asked::No {
+                quota.asked = Asked::Waiting;
+                self.operations.insert(operation, Operation::Enqueue(state));
+                return self.ask_depth(queue);
+            }
+            quota.asked = Asked::No;
+            quota.in_flight.messages += admitted.messages;
+            quota.in_flight.bytes += admitted.bytes;
+            quota.line.pop_front();
+            state.admitted = admitted;
+            self.store(operation, state, fits, reason);
+        }
+    }
+
+    fn ask_depth(&mut self, queue: QueueId) {
+        let Some(entry) = self.directory.by_id(queue).cloned() else { return };
+        let shards = entry.shards.clone();
+        let nobody = Origin::Operation(0);
+        self.gather(nobody, entry, GatherKind::Depth, &shards, |queue| crate::mesh::Read::Summary { queue });
+    }
+
+    /// Every shard has told its depth; the view knows it.
+    pub(crate) fn depth_known(&mut self, queue: QueueId) {
+        if let Some(quota) = self.quotas.depth.get_mut(&queue) {
+            quota.asked = Asked::Answered;
+        }
+        self.admit(queue);
+    }
+}
+
+/// Enqueue rates of tenants.
+pub(crate) struct TenantRates {
+    homes: BTreeMap<Box<str>, (CoreId, TokenBucket)>,
+}
+
+impl TenantRates {
+    pub(crate) fn new(config: &CoreConfig) -> Self {
+        let limited = config.tenants.iter().filter_map(|tenant| Some((tenant, tenant.enqueue_per_s?)));
+        let homes = limited
+            .map(|(tenant, per_s)| {
+                let hash = overtake_base::hash::stable(tenant.name.as_bytes());
+                let home = CoreId((hash % u64::from(config.cores)) as u16);
+                (tenant.name.as_str().into(), (home, TokenBucket::new(per_s, UnixMillis(0))))
+            })
+            .collect();
+        Self { homes }
+    }
+
+    /// The core that accounts for a tenant; none where its rate is not limited.
+    pub(crate) fn home(&self, tenant: &str) -> Option<CoreId> {
+        self.homes.get(tenant).map(|(home, _)| *home)
+    }
+
+    /// Takes `count` messages of the tenant's rate, or says in how many milliseconds to try again.
+    pub(crate) fn take(&mut self, tenant: &str, count: u64, now: UnixMillis) -> Result<(), u32> {
+        let Some((_, bucket)) = self.homes.get_mut(tenant) else { return Ok(()) };
+        if bucket.try_take(count, now) {
+            Ok(())
+        } else {
+            Err(u32::try_from(bucket.ready_at(count, now).since(now)).unwrap_or(u32::MAX).clamp(1, 60_000))
+        }
+    }
+}

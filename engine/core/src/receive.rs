@@ -1,0 +1,416 @@
+//! Receives: plan from the heads, pull from the shards at once, answer with what came; wait where nothing did.
+//!
+//! Receives that wait do so on the queue's home core, in one line, so that the longest waiter is served first.
+
+use crate::convert::{delivered, failed, refused};
+use crate::directory::QueueEntry;
+use crate::identity::Tenant;
+use crate::mesh::{Caller, MeshMessage, ShardReply, ShardRequest};
+use crate::planner::{Pull, Wanted, plan_many_shards, plan_one_shard};
+use crate::sessions::Origin;
+pub(crate) use crate::waiting::{ReceiveAt, Waiting, Wake, WakeTimers};
+use crate::{Core, Operation, OperationId, Output};
+use overtake_base::limits::RECEIVE_BYTES_MAX;
+use overtake_base::{CoreId, Level, QueueId, ShardId};
+use overtake_queue::command::{Command, Lease, LeaseKey, LevelChoice};
+use overtake_wire::message::{Delivered, Receive, Refusal, Request, Response};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Rounds in which a receive that need not wait may come back with nothing although heads were visible.
+const ROUNDS_MAX: u32 = 8;
+/// How long a capped queue pauses after a pull that brought nothing, in nanoseconds.
+const CAP_PAUSE_NS: u64 = 5_000_000;
+const NANOS_PER_S: u64 = 1_000_000_000;
+
+/// A receive under way.
+pub(crate) struct ReceiveOperation {
+    origin: Origin,
+    tenant: Tenant,
+    receive: Receive,
+    queue: Arc<QueueEntry>,
+    wanted: Wanted,
+    /// Its place in the line.
+    arrival: u64,
+    /// Monotonic end of its wait.
+    deadline_ns: u64,
+    pulls: Vec<Pull>,
+    outstanding: usize,
+    got: Vec<Delivered>,
+    rounds: u32,
+    failed: Option<Refusal>,
+    cancelled: bool,
+}
+
+impl ReceiveOperation {
+    fn ceiling(&self) -> Level {
+        self.wanted.ceiling.unwrap_or(Level(u8::MAX))
+    }
+
+    fn id(&self) -> QueueId {
+        self.queue.record.id
+    }
+}
+
+impl Core {
+    pub(crate) fn start_receive(&mut self, origin: Origin, tenant: &Tenant, receive: Receive) {
+        let queue = match self.find_queue(tenant, &receive.queue) {
+            Ok(queue) => queue,
+            Err(refusal) => return self.respond(origin, refused(refusal)),
+        };
+        let levels = queue.record.config.levels;
+        let ceiling = receive.max_priority.map(|priority| u8::try_from(priority).unwrap_or(u8::MAX));
+        if ceiling.is_some_and(|ceiling| ceiling >= levels) {
+            let detail = format!("max_priority must be 0..={}, this queue has {levels} levels", levels - 1);
+            return self.respond(origin, refused(Refusal::invalid("max_priority", detail)));
+        }
+        let home = self.config.core_of(queue.home());
+        let must_go_home = queue.is_capped() || self.waiting.is_elsewhere(queue.record.id);
+        if must_go_home && home != self.config.core {
+            return self.forward_receive(origin, tenant, home, queue.record.id, receive);
+        }
+        let operation = self.next_number();
+        let state = ReceiveOperation {
+            origin,
+            tenant: tenant.clone(),
+            wanted: Wanted { max: receive.max, ceiling: ceiling.map(Level) },
+            queue,
+            arrival: operation,
+            deadline_ns: self.now.monotonic_ns + u64::from(receive.wait_s) * NANOS_PER_S,
+            receive,
+            pulls: Vec::new(),
+            outstanding: 0,
+            got: Vec::new(),
+            rounds: 0,
+            failed: None,
+            cancelled: false,
+        };
+        match origin {
+            Origin::Core(caller) => self.waiting.note_forwarded(caller, operation),
+            origin => self.sessions.note_receive(origin, ReceiveAt::Here(operation)),
+        }
+        self.try_receive(operation, state);
+    }
+
+    fn forward_receive(
+        &mut self,
+        origin: Origin,
+        tenant: &Tenant,
+        to: CoreId,
+        queue: QueueId,
+        receive: Receive,
+    ) {
+        let call = self.forward(origin, to, Some(queue), tenant, Request::Receive(receive), true);
+        self.sessions.note_receive(origin, ReceiveAt::There { core: to, call });
+    }
+
+    /// Pulls what is visible; where nothing is, waits or answers with nothing.
+    fn try_receive(&mut self, operation: OperationId, mut state: ReceiveOperation) {
+        let pulls = self.plan(&state);
+        if pulls.is_empty() {
+            return self.nothing_there(operation, state);
+        }
+        let queue = state.id();
+        let max_bytes = (RECEIVE_BYTES_MAX / pulls.len()) as u64;
+        let lease_ms = state.receive.lease_s.map(|s| u64::from(s) * 1_000);
+        let worker: Option<Box<str>> = state.receive.worker.as_deref().map(Into::into);
+        state.outstanding = pulls.len();
+        state.pulls = pulls;
+        let mut leases = Vec::with_capacity(state.pulls.len());
+        for pull in &state.pulls {
+            for claim in &pull.claims {
+                self.view.claim(queue, *claim);
+            }
+            let choice = pull.choice.clone();
+            let lease = Lease { max: pull.max, max_bytes, lease_ms, worker: worker.clone(), choice };
+            leases.push((pull.shard, Command::Lease { queue, lease }));
+        }
+        self.operations.insert(operation, Operation::Receive(state));
+        for (part, (shard, command)) in leases.into_iter().enumerate() {
+            self.call(operation, part, shard, ShardRequest::Command(command));
+        }
+    }
+
+    fn plan(&mut self, state: &ReceiveOperation) -> Vec<Pull> {
+        let queue = state.id();
+        if self.waiting.is_paused(queue, self.now.monotonic_ns) {
+            return Vec::new();
+        }
+        let Some(heads) = self.view.queue(queue) else { return Vec::new() };
+        if let [shard] = state.queue.shards[..] {
+            return plan_one_shard(heads, shard, state.wanted).into_iter().collect();
+        }
+        let Some(scheduler) = self.schedulers.get_mut(&queue) else { return Vec::new() };
+        let (quotas, time) = (&mut self.quotas, self.time);
+        let pulls = plan_many_shards(heads, scheduler, state.wanted, time, |level| {
+            quotas.take_delivery(queue, level, time)
+        });
+        if pulls.is_empty() && state.queue.is_capped() && heads.has_available(state.ceiling()) {
+            self.pause(queue);
+        }
+        pulls
+    }
+
+    fn pause(&mut self, queue: QueueId) {
+        let until_ns = self.now.monotonic_ns + CAP_PAUSE_NS;
+        self.waiting.pause(queue, until_ns);
+        self.timers.add(until_ns, Wake::Queue(queue));
+    }
+
+    fn nothing_there(&mut self, operation: OperationId, state: ReceiveOperation) {
+        let queue = state.id();
+        if state.cancelled || self.stopping || !self.is_wanted(state.origin) {
+            return self.respond(state.origin, Response::Received { messages: Vec::new() });
+        }
+        let waits = state.deadline_ns > self.now.monotonic_ns;
+        let home = self.config.core_of(state.queue.home());
+        if waits && home == self.config.core {
+            self.timers.add(state.deadline_ns, Wake::Receive(operation));
+            self.waiting.add(queue, state.ceiling(), state.arrival, operation);
+            self.operations.insert(operation, Operation::Receive(state));
+            self.tell_waiters(queue);
+        } else if self.view.queue(queue).is_some_and(|heads| heads.has_claims()) && state.rounds < ROUNDS_MAX
+        {
+            // Others have claimed what was visible, and may take less: look again when they are answered.
+            self.waiting.add_unsettled(queue, state.arrival, operation);
+            self.operations.insert(operation, Operation::Receive(state));
+        } else if waits {
+            let ReceiveOperation { origin, tenant, receive, .. } = state;
+            self.forward_receive(origin, &tenant, home, queue, receive);
+        } else {
+            self.respond(state.origin, Response::Received { messages: Vec::new() });
+        }
+    }
+
+    pub(crate) fn receive_replied(
+        &mut self,
+        operation: OperationId,
+        mut state: ReceiveOperation,
+        part: usize,
+        reply: ShardReply,
+    ) {
+        state.outstanding -= 1;
+        let queue = state.id();
+        let pull = &state.pulls[part];
+        for claim in &pull.claims {
+            self.view.unclaim(queue, *claim);
+        }
+        self.waiting.touch(queue);
+        match reply {
+            ShardReply::Leased(leased) => {
+                self.refund(
+                    queue,
+                    pull,
+                    leased.iter().map(|(delivery, _)| (delivery.priority, delivery.share)),
+                );
+                let shard = pull.shard;
+                state.got.extend(
+                    leased.into_iter().map(|(delivery, payload)| delivered(shard, delivery, payload)),
+                );
+            }
+            // The queue is gone from the shard: nothing to deliver.
+            ShardReply::Answer(_) => {}
+            reply => state.failed = Some(failed(&reply)),
+        }
+        if state.outstanding > 0 {
+            self.operations.insert(operation, Operation::Receive(state));
+        } else {
+            self.round_over(operation, state);
+        }
+    }
+
+    /// Gives the scheduler back what was planned and did not come.
+    fn refund(&mut self, queue: QueueId, pull: &Pull, came: impl Iterator<Item = (Level, bool)>) {
+        let LevelChoice::Picks(picks) = &pull.choice else { return };
+        let Some(scheduler) = self.schedulers.get_mut(&queue) else { return };
+        let mut left: BTreeMap<(Level, bool), u32> = BTreeMap::new();
+        for pick in picks {
+            *left.entry((pick.level, pick.share)).or_default() += pick.count;
+        }
+        for key in came {
+            // What came of a more urgent level than planned stands for the most urgent pick left.
+            let stands_for = if left.get(&key).is_some_and(|count| *count > 0) {
+                Some(key)
+            } else {
+                left.iter().find(|(_, count)| **count > 0).map(|(key, _)| *key)
+            };
+            if let Some(count) = stands_for.and_then(|key| left.get_mut(&key)) {
+                *count -= 1;
+            }
+        }
+        for ((level, share), count) in left {
+            for _ in 0..count {
+                scheduler.refund(level, share);
+                self.quotas.give_back(queue, level);
+            }
+        }
+    }
+
+    fn round_over(&mut self, operation: OperationId, mut state: ReceiveOperation) {
+        state.pulls.clear();
+        if !state.got.is_empty() {
+            self.timers.remove(state.deadline_ns, Wake::Receive(operation));
+            let (origin, queue, cancelled) = (state.origin, state.id(), state.cancelled);
+            let messages = in_order(state.got, state.queue.shards.len() == 1);
+            if cancelled {
+                self.unlease(queue, &messages);
+                return self.respond(origin, Response::Received { messages: Vec::new() });
+            }
+            return self.respond_received(origin, queue, messages);
+        }
+        if let Some(refusal) = state.failed.take() {
+            self.timers.remove(state.deadline_ns, Wake::Receive(operation));
+            return self.respond(state.origin, refused(refusal));
+        }
+        state.rounds += 1;
+        if state.queue.is_capped() {
+            self.pause(state.id());
+        }
+        if state.rounds.is_multiple_of(ROUNDS_MAX) {
+            self.nothing_there(operation, state);
+        } else {
+            self.try_receive(operation, state);
+        }
+    }
+
+    /// Hands messages to whoever asked; where nobody is there any more, their leases are undone.
+    pub(crate) fn respond_received(&mut self, origin: Origin, queue: QueueId, messages: Vec<Delivered>) {
+        if self.is_wanted(origin) {
+            self.respond(origin, Response::Received { messages });
+        } else {
+            self.unlease(queue, &messages);
+        }
+    }
+
+    fn unlease(&mut self, queue: QueueId, messages: &[Delivered]) {
+        let mut shards: BTreeMap<ShardId, Vec<LeaseKey>> = BTreeMap::new();
+        for message in messages {
+            let receipt = message.receipt;
+            let key = LeaseKey { sequence: receipt.sequence, deliveries: receipt.deliveries };
+            shards.entry(receipt.shard).or_default().push(key);
+        }
+        for (shard, leases) in shards {
+            self.submit_anywhere(shard, Command::Unlease { queue, leases });
+        }
+    }
+
+    /// Serves the longest waiters of queues whose heads changed. True where anyone was served.
+    pub(crate) fn pump_waiters(&mut self) -> bool {
+        let mut any = false;
+        for queue in self.waiting.take_touched() {
+            for operation in self.waiting.take_unsettled(queue).into_values() {
+                if let Some(Operation::Receive(state)) = self.operations.remove(&operation) {
+                    any = true;
+                    self.try_receive(operation, state);
+                }
+            }
+            while !self.waiting.is_paused(queue, self.now.monotonic_ns)
+                && let Some(level) = self.most_urgent_available(queue)
+                && let Some(operation) = self.waiting.take_longest(queue, level)
+            {
+                let Some(Operation::Receive(state)) = self.operations.remove(&operation) else { continue };
+                any = true;
+                let (ceiling, arrival) = (state.ceiling(), state.arrival);
+                self.try_receive(operation, state);
+                if self.waiting.remove(queue, ceiling, arrival) {
+                    // It could not be served although something is visible (a rate cap): back to its place.
+                    self.waiting.add(queue, ceiling, arrival, operation);
+                    break;
+                }
+            }
+            self.tell_waiters(queue);
+        }
+        any
+    }
+
+    fn most_urgent_available(&self, queue: QueueId) -> Option<Level> {
+        let heads = self.view.queue(queue)?;
+        heads.available(Level(u8::MAX)).map(|(_, summary)| summary.level).min()
+    }
+
+    /// Tells the other cores where it changed whether anyone waits for a queue here.
+    fn tell_waiters(&mut self, queue: QueueId) {
+        let Some(some) = self.waiting.news(queue) else { return };
+        for core in (0..self.config.cores).map(CoreId).filter(|core| *core != self.config.core) {
+            self.out.push(Output::Mesh { to: core, message: MeshMessage::Waiters { queue, some } });
+        }
+    }
+
+    pub(crate) fn expire_timers(&mut self) {
+        while let Some(wake) = self.timers.take_due(self.now.monotonic_ns) {
+            match wake {
+                Wake::Receive(operation) => self.end_wait(operation, None),
+                Wake::Queue(queue) => self.waiting.resume(queue),
+            }
+        }
+    }
+
+    /// Ends a receive that waits; one that is pulling ends by itself.
+    fn end_wait(&mut self, operation: OperationId, refusal: Option<Refusal>) {
+        let Some(Operation::Receive(state)) = self.operations.get(&operation) else { return };
+        let (queue, ceiling, arrival) = (state.id(), state.ceiling(), state.arrival);
+        let (origin, deadline_ns) = (state.origin, state.deadline_ns);
+        if self.waiting.remove(queue, ceiling, arrival) {
+            self.operations.remove(&operation);
+            self.timers.remove(deadline_ns, Wake::Receive(operation));
+            self.tell_waiters(queue);
+            let empty = Response::Received { messages: Vec::new() };
+            self.respond(origin, refusal.map_or(empty, refused));
+        }
+    }
+
+    pub(crate) fn cancel_receive(&mut self, at: ReceiveAt) {
+        match at {
+            ReceiveAt::Here(operation) => self.cancel_here(operation),
+            ReceiveAt::There { core, call } => {
+                self.out.push(Output::Mesh { to: core, message: MeshMessage::ForwardCancel { call } });
+            }
+        }
+    }
+
+    pub(crate) fn cancel_forwarded(&mut self, caller: Caller) {
+        if let Some(operation) = self.waiting.forget_forwarded(caller) {
+            self.cancel_here(operation);
+        }
+    }
+
+    fn cancel_here(&mut self, operation: OperationId) {
+        self.end_wait(operation, None);
+        if let Some(Operation::Receive(state)) = self.operations.get_mut(&operation) {
+            state.cancelled = true;
+        }
+    }
+
+    pub(crate) fn end_waits(&mut self) {
+        for queue in self.waiting.queues() {
+            for operation in self.waiting.take_all(queue) {
+                if let Some(Operation::Receive(state)) = self.operations.remove(&operation) {
+                    self.timers.remove(state.deadline_ns, Wake::Receive(operation));
+                    self.respond(state.origin, Response::Received { messages: Vec::new() });
+                }
+            }
+            self.tell_waiters(queue);
+        }
+    }
+
+    /// The queue was deleted: nothing will ever come.
+    pub(crate) fn refuse_waiters(&mut self, queue: QueueId) {
+        for operation in self.waiting.take_all(queue) {
+            if let Some(Operation::Receive(state)) = self.operations.remove(&operation) {
+                self.timers.remove(state.deadline_ns, Wake::Receive(operation));
+                self.respond(state.origin, refused(Refusal::not_found("the queue was deleted")));
+            }
+        }
+        self.tell_waiters(queue);
+    }
+}
+
+/// Most urgent first. One shard's answer is in lane order already; several are merged by time of enqueue.
+fn in_order(mut messages: Vec<Delivered>, one_shard: bool) -> Vec<Delivered> {
+    if one_shard {
+        messages.sort_by_key(|message| message.priority);
+    } else {
+        messages.sort_by_key(|message| (message.priority, message.enqueued_at, message.id));
+    }
+    messages
+}

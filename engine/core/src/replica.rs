@@ -1,0 +1,222 @@
+//! One shard's replica on this core: its raft group, its state machine, and the commands on their way through the log.
+//!
+//! All commands that reach a shard in one turn become one log entry. Callers are answered when their entry is
+//! committed and applied, never before.
+
+use crate::cache::EntryCache;
+use crate::mesh::Caller;
+use bytes::Bytes;
+use overtake_base::{Malformed, QueueId, ShardId, UnixMillis};
+use overtake_queue::answer::Answer;
+use overtake_queue::command::{Batch, Command, LevelChoice, RedriveSelection};
+use overtake_queue::entry::encode_batch;
+use overtake_queue::machine::Machine;
+use overtake_replication::Group;
+use overtake_replication::types::LogEntry;
+use std::collections::VecDeque;
+
+/// Bytes that one log entry holds before the next one is begun.
+const ENTRY_BYTES_TARGET: usize = 1024 * 1024;
+
+/// A replica of a data shard.
+pub struct Replica {
+    /// Which shard.
+    pub shard: ShardId,
+    /// Its raft group.
+    pub group: Group,
+    /// Its state.
+    pub machine: Machine,
+    open: VecDeque<OpenEntry>,
+    proposed: VecDeque<Proposed>,
+    /// True while a tick is on its way, so that one deadline makes one tick.
+    tick_proposed: bool,
+    /// Index of the newest checkpoint that is durable.
+    pub checkpoint_index: u64,
+}
+
+/// Commands that are not proposed yet.
+#[derive(Default)]
+struct OpenEntry {
+    commands: Vec<Command>,
+    callers: Vec<CommandCaller>,
+    bytes: usize,
+}
+
+/// Who waits for a command, and about which queue it was.
+#[derive(Clone, Copy, Debug)]
+pub struct CommandCaller {
+    /// None for the core's own commands.
+    pub caller: Option<Caller>,
+    /// The queue.
+    pub queue: QueueId,
+}
+
+struct Proposed {
+    term: u64,
+    index: u64,
+    callers: Vec<CommandCaller>,
+}
+
+/// What became of a command.
+#[derive(Debug)]
+pub struct CommandDone {
+    /// Who asked.
+    pub caller: CommandCaller,
+    /// What it became.
+    pub outcome: CommandOutcome,
+}
+
+/// What a command became.
+#[derive(Debug)]
+pub enum CommandOutcome {
+    /// Committed and applied.
+    Answered(Answer),
+    /// Refused before it was proposed: nothing was stored.
+    NotStored,
+    /// Its entry was lost to another leader's: nobody knows.
+    Unknown,
+}
+
+impl Replica {
+    /// A replica that has recovered.
+    #[must_use]
+    pub fn new(shard: ShardId, group: Group, machine: Machine, checkpoint_index: u64) -> Self {
+        Self {
+            shard,
+            group,
+            machine,
+            open: VecDeque::new(),
+            proposed: VecDeque::new(),
+            tick_proposed: false,
+            checkpoint_index,
+        }
+    }
+
+    /// True where this replica answers for its shard.
+    #[must_use]
+    pub fn serves(&self) -> bool {
+        self.group.is_caught_up_as_leader()
+    }
+
+    /// Takes a command into this turn's entry.
+    pub fn submit(&mut self, command: Command, caller: CommandCaller) {
+        let bytes = encoded_bytes(&command);
+        let full =
+            self.open.back().is_none_or(|open| open.bytes + bytes > ENTRY_BYTES_TARGET && open.bytes > 0);
+        if full {
+            self.open.push_back(OpenEntry::default());
+        }
+        if let Some(open) = self.open.back_mut() {
+            open.bytes += bytes;
+            open.commands.push(command);
+            open.callers.push(caller);
+        }
+    }
+
+    /// Proposes what was submitted, and a tick where one is due. Gives back the callers that cannot be served now.
+    pub fn propose(&mut self, now: UnixMillis, refused: &mut Vec<CommandDone>) {
+        if self.open.is_empty() && self.next_deadline() <= now {
+            self.open.push_back(OpenEntry::default());
+            self.tick_proposed = true;
+        }
+        while let Some(open) = self.open.pop_front() {
+            let OpenEntry { commands, callers, bytes } = open;
+            let mut entry = Vec::with_capacity(bytes);
+            encode_batch(&Batch { time: now.max(self.machine.time()), commands }, &mut entry);
+            let fits = entry.len() <= overtake_log::record::DATA_BYTES_MAX;
+            match fits.then(|| self.group.propose(Bytes::from(entry))) {
+                Some(Ok((term, index))) => self.proposed.push_back(Proposed { term, index, callers }),
+                Some(Err(_)) | None => {
+                    self.tick_proposed = false;
+                    let not_stored = |caller| CommandDone { caller, outcome: CommandOutcome::NotStored };
+                    refused.extend(callers.into_iter().map(not_stored));
+                }
+            }
+        }
+    }
+
+    /// Applies one committed entry and says what became of its commands.
+    pub fn apply(
+        &mut self,
+        entry: &LogEntry,
+        cache: &mut EntryCache,
+        done: &mut Vec<CommandDone>,
+    ) -> Result<(), Malformed> {
+        let mut answers = Vec::new();
+        if !entry.data.is_empty() {
+            self.machine.apply(entry.index, &entry.data, &mut answers)?;
+            cache.insert(self.shard, entry.index, entry.data.clone());
+            self.tick_proposed = false;
+        }
+        self.group.applied(entry.index);
+        while self.proposed.front().is_some_and(|proposed| proposed.index <= entry.index) {
+            let Some(proposed) = self.proposed.pop_front() else { break };
+            let ours = proposed.index == entry.index && proposed.term == entry.term;
+            let mut answers = if ours { core::mem::take(&mut answers) } else { Vec::new() }.into_iter();
+            done.extend(proposed.callers.into_iter().map(|caller| CommandDone {
+                caller,
+                outcome: answers.next().map_or(CommandOutcome::Unknown, CommandOutcome::Answered),
+            }));
+        }
+        Ok(())
+    }
+
+    /// When a tick is due; never while one is on its way.
+    #[must_use]
+    pub fn next_deadline(&self) -> UnixMillis {
+        if self.tick_proposed || !self.serves() { UnixMillis::NEVER } else { self.machine.next_deadline() }
+    }
+
+    /// True while commands wait for their entries.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        !self.open.is_empty() || !self.proposed.is_empty()
+    }
+
+    /// First log index that the shard still needs: after its checkpoint, and not before any living payload.
+    #[must_use]
+    pub fn first_needed_index(&self) -> u64 {
+        let after_checkpoint = self.checkpoint_index + 1;
+        self.machine.oldest_live_index().map_or(after_checkpoint, |oldest| oldest.min(after_checkpoint))
+    }
+}
+
+/// About how many bytes a command takes in an entry, never less by more than the room that an entry has left over.
+fn encoded_bytes(command: &Command) -> usize {
+    const MESSAGE_BYTES: usize = 64;
+    const RECEIPT_BYTES: usize = 32;
+    const COMMAND_BYTES: usize = 64;
+    const CONFIG_BYTES: usize = 4_096;
+    COMMAND_BYTES
+        + match command {
+            Command::Enqueue { messages, .. } => messages
+                .iter()
+                .map(|m| {
+                    MESSAGE_BYTES
+                        + m.body.len()
+                        + m.headers.len()
+                        + m.dedup_key.as_ref().map_or(0, Bytes::len)
+                })
+                .sum(),
+            Command::Settle { ack, extend, release, .. } => {
+                let errors: usize =
+                    release.iter().map(|r| r.error.as_ref().map_or(0, |error| error.len())).sum();
+                (ack.len() + extend.len() + release.len()) * RECEIPT_BYTES + errors
+            }
+            Command::Unlease { leases, .. } => leases.len() * RECEIPT_BYTES,
+            Command::Redrive { redrive, .. } => match &redrive.selection {
+                RedriveSelection::Ids(ids) => ids.len() * size_of::<u128>(),
+                RedriveSelection::All | RedriveSelection::FromPriority(_) => 0,
+            },
+            Command::Lease { lease, .. } => {
+                let picks = if let LevelChoice::Picks(picks) = &lease.choice { picks.len() } else { 0 };
+                picks * RECEIPT_BYTES + lease.worker.as_ref().map_or(0, |worker| worker.len())
+            }
+            Command::Configure { .. } => CONFIG_BYTES,
+            Command::Delete { .. }
+            | Command::Cancel { .. }
+            | Command::Purge { .. }
+            | Command::PurgeDeadLetters { .. }
+            | Command::NoteRefused { .. } => 0,
+        }
+}

@@ -1,0 +1,248 @@
+//! Client sessions: frames in, responses out, who may do what, and requests that another core carries out.
+
+use crate::convert::refused;
+use crate::identity::{Identity, Tenant};
+use crate::mesh::{Caller, MeshMessage};
+use crate::receive::ReceiveAt;
+use crate::{Core, OperationId, Output, SessionId};
+use bytes::Bytes;
+use overtake_base::hash::Map;
+use overtake_base::{CoreId, QueueId};
+use overtake_wire::message::{ErrorCode, Refusal, Request, Response};
+use std::collections::BTreeMap;
+
+/// Application error code of a connection whose bytes cannot be understood.
+pub const CLOSE_MALFORMED: u32 = 1;
+
+/// All sessions of the core.
+#[derive(Default)]
+pub(crate) struct Sessions {
+    all: Map<SessionId, Session>,
+    count: u64,
+}
+
+#[derive(Default)]
+struct Session {
+    identity: Option<Identity>,
+    /// Receives under way, by the client's request id.
+    receives: BTreeMap<u64, ReceiveAt>,
+}
+
+/// Who gets a response.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Origin {
+    /// A client of this core.
+    Session { session: SessionId, request: u64 },
+    /// A core that forwarded a client's request.
+    Core(Caller),
+    /// An operation of this core that needed something done first.
+    Operation(OperationId),
+}
+
+/// A request that another core carries out.
+#[derive(Debug)]
+pub(crate) struct Forwarded {
+    origin: Origin,
+    /// The queue that messages in the response would belong to.
+    queue: Option<QueueId>,
+}
+
+impl Sessions {
+    /// Sessions open now.
+    pub(crate) fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Remembers where a session's receive is waiting, for its cancellation.
+    pub(crate) fn note_receive(&mut self, origin: Origin, at: ReceiveAt) {
+        if let Origin::Session { session, request } = origin
+            && let Some(session) = self.all.get_mut(&session)
+        {
+            session.receives.insert(request, at);
+        }
+    }
+
+    fn is_open(&self, session: SessionId) -> bool {
+        self.all.contains_key(&session)
+    }
+}
+
+impl Core {
+    pub(crate) fn open_session(&mut self, session: SessionId) {
+        let identity = Identity::anonymous(&self.config);
+        self.sessions.all.insert(session, Session { identity, receives: BTreeMap::new() });
+        self.sessions.count += 1;
+    }
+
+    pub(crate) fn close_session(&mut self, session: SessionId) {
+        let Some(closed) = self.sessions.all.remove(&session) else { return };
+        self.sessions.count -= 1;
+        for at in closed.receives.into_values() {
+            self.cancel_receive(at);
+        }
+    }
+
+    pub(crate) fn frame(&mut self, session: SessionId, frame: &Bytes) {
+        match overtake_wire::decode_request(frame) {
+            Ok((request, body)) => self.request(session, request, body),
+            Err((Some(request), malformed)) => {
+                let refusal = Refusal::new(ErrorCode::Invalid, format!("{malformed}"));
+                self.respond(Origin::Session { session, request }, refused(refusal));
+            }
+            Err((None, _)) => {
+                let reason = "a frame that is not one of this protocol";
+                self.out.push(Output::CloseSession { session, code: CLOSE_MALFORMED, reason });
+            }
+        }
+    }
+
+    fn request(&mut self, session: SessionId, request: u64, body: Request) {
+        self.counters.requests += 1;
+        let origin = Origin::Session { session, request };
+        let Some(state) = self.sessions.all.get_mut(&session) else { return };
+        if let Request::Hello { token } = &body {
+            let response = match Identity::of_token(&self.config, token) {
+                Ok(identity) => {
+                    state.identity = Some(identity);
+                    self.welcome()
+                }
+                Err(refusal) => refused(refusal),
+            };
+            return self.respond(origin, response);
+        }
+        let Some(identity) = state.identity.clone() else {
+            let detail = "this server wants a token: say it first";
+            return self.respond(origin, refused(Refusal::new(ErrorCode::Unauthorized, detail)));
+        };
+        if let Request::CancelReceive { request } = body {
+            if let Some(at) = state.receives.remove(&request) {
+                self.cancel_receive(at);
+            }
+            return;
+        }
+        if let Err(refusal) = identity.may(&body).and_then(|()| body.validate()) {
+            return self.respond(origin, refused(refusal));
+        }
+        self.execute(origin, &identity.tenant, body, false);
+    }
+
+    fn welcome(&self) -> Response {
+        Response::Welcome {
+            node: self.config.node.0,
+            core: self.config.core.0,
+            cores: self.config.cores,
+            version: self.config.version.clone(),
+        }
+    }
+
+    /// Carries a validated request out, on this core or on the one that must.
+    pub(crate) fn execute(&mut self, origin: Origin, tenant: &Tenant, request: Request, rate_checked: bool) {
+        if let Some(refusal) = self.not_now(&request) {
+            return self.respond(origin, refused(refusal));
+        }
+        match request {
+            Request::Enqueue { queue, messages } => {
+                self.start_enqueue(origin, tenant, queue, messages, rate_checked);
+            }
+            Request::Receive(receive) => self.start_receive(origin, tenant, receive),
+            Request::Settle(settle) => self.start_settle(origin, tenant, &settle),
+            Request::PutQueue { queue, patch } => self.put_queue(origin, tenant, &queue, patch, false),
+            Request::DeleteQueue { queue } => self.delete_queue(origin, tenant, &queue),
+            Request::GetQueue { queue } => self.get_queue(origin, tenant, &queue),
+            Request::ListQueues { limit, after } => self.list_queues(origin, tenant, limit, after.as_deref()),
+            Request::Cluster => self.cluster(origin),
+            Request::Ready => self.ready(origin),
+            request => self.start_gather(origin, tenant, request),
+        }
+    }
+
+    fn not_now(&self, request: &Request) -> Option<Refusal> {
+        if matches!(request, Request::Ready | Request::Cluster) {
+            return None;
+        }
+        if self.stopping {
+            return Some(
+                Refusal::new(ErrorCode::Stopping, "the server is stopping; try another node, or again soon")
+                    .after(1_000),
+            );
+        }
+        if !self.is_serving() {
+            return Some(Refusal::no_quorum("the server is starting: it recovers its log; try again", 1_000));
+        }
+        None
+    }
+
+    /// Sends a request to the core that must carry it out.
+    pub(crate) fn forward(
+        &mut self,
+        origin: Origin,
+        to: CoreId,
+        queue: Option<QueueId>,
+        tenant: &Tenant,
+        request: Request,
+        rate_checked: bool,
+    ) -> u64 {
+        let call = self.next_number();
+        self.forwards.insert(call, Forwarded { origin, queue });
+        let message = MeshMessage::Forward { call, tenant: tenant.clone(), request, rate_checked };
+        self.out.push(Output::Mesh { to, message });
+        call
+    }
+
+    /// Expects a response under a call number of this core.
+    pub(crate) fn expect_response(&mut self, origin: Origin) -> u64 {
+        let call = self.next_number();
+        self.forwards.insert(call, Forwarded { origin, queue: None });
+        call
+    }
+
+    /// Carries out a request that another core forwarded.
+    pub(crate) fn forwarded(
+        &mut self,
+        caller: Caller,
+        tenant: &Tenant,
+        request: Request,
+        rate_checked: bool,
+    ) {
+        self.execute(Origin::Core(caller), tenant, request, rate_checked);
+    }
+
+    pub(crate) fn forward_replied(&mut self, call: u64, response: Response) {
+        let Some(Forwarded { origin, queue }) = self.forwards.remove(&call) else { return };
+        match (queue, response) {
+            (Some(queue), Response::Received { messages }) => self.respond_received(origin, queue, messages),
+            (_, response) => self.respond(origin, response),
+        }
+    }
+
+    /// Whether anyone is still there to take a response.
+    pub(crate) fn is_wanted(&self, origin: Origin) -> bool {
+        match origin {
+            Origin::Session { session, .. } => self.sessions.is_open(session),
+            Origin::Core(_) | Origin::Operation(_) => true,
+        }
+    }
+
+    /// Gives a response to whoever asked.
+    pub(crate) fn respond(&mut self, origin: Origin, response: Response) {
+        match origin {
+            Origin::Session { session, request } => {
+                let Some(state) = self.sessions.all.get_mut(&session) else { return };
+                state.receives.remove(&request);
+                let mut frame = Vec::new();
+                overtake_wire::encode_response(request, &response, &mut frame);
+                self.out.push(Output::Frame { session, frame: frame.into() });
+            }
+            Origin::Core(Caller { core, call }) => {
+                if core == self.config.core {
+                    self.forward_replied(call, response);
+                } else {
+                    self.waiting.forget_forwarded(Caller { core, call });
+                    let message = MeshMessage::ForwardReply { call, response };
+                    self.out.push(Output::Mesh { to: core, message });
+                }
+            }
+            Origin::Operation(operation) => self.operation_resumed(operation, response),
+        }
+    }
+}

@@ -2,7 +2,7 @@
 
 use crate::input::Fault;
 use axum::http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use overtake_wire::message::{ErrorCode, Refusal};
 use serde::Serialize;
@@ -39,10 +39,14 @@ pub(crate) struct Problem {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub(crate) stored: Option<&'static str>,
-    /// Headers of the answer.
+    /// `Retry-After` of the answer, with 429, 503 and 507.
     #[serde(skip)]
     #[schema(ignore)]
-    headers: Vec<(HeaderName, HeaderValue)>,
+    retry_after_s: Option<u32>,
+    /// `Allow` of the answer, with 405.
+    #[serde(skip)]
+    #[schema(ignore)]
+    allow: Option<Box<HeaderValue>>,
 }
 
 macro_rules! kinds {
@@ -111,20 +115,13 @@ impl Problem {
             field: None,
             reason: None,
             stored: None,
-            headers: Vec::new(),
+            retry_after_s: matches!(status.as_u16(), 429 | 503 | 507).then_some(1),
+            allow: None,
         };
         match kind {
             Kind::Depth | Kind::Bytes => problem.reason = Some("depth"),
             Kind::Rate => problem.reason = Some("rate"),
-            Kind::Unauthorized => {
-                problem
-                    .headers
-                    .push((WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"overtake\"")));
-            }
             _ => {}
-        }
-        if matches!(status.as_u16(), 429 | 503 | 507) {
-            problem.retry_after_s(1);
         }
         problem
     }
@@ -142,13 +139,8 @@ impl Problem {
             Kind::MethodNotAllowed,
             format!("{method} is not a method of this route; it has: {allowed}"),
         );
-        problem.headers.extend(allow.map(|allow| (ALLOW, allow)));
+        problem.allow = allow.map(Box::new);
         problem
-    }
-
-    fn retry_after_s(&mut self, seconds: u32) {
-        self.headers.retain(|(name, _)| name != RETRY_AFTER);
-        self.headers.push((RETRY_AFTER, HeaderValue::from(seconds)));
     }
 }
 
@@ -183,10 +175,9 @@ impl From<Refusal> for Problem {
         if refusal.stored_unknown {
             problem = problem.stored_unknown();
         }
-        if matches!(problem.status, 429 | 503 | 507) {
-            // Whole seconds, rounded up: a client that waits as told is not refused again for coming too soon.
-            problem.retry_after_s(refusal.retry_after_ms.unwrap_or(0).div_ceil(1_000).max(1));
-        }
+        // Whole seconds, rounded up: a client that waits as told is not refused again for coming too soon.
+        let seconds = refusal.retry_after_ms.unwrap_or(0).div_ceil(1_000).max(1);
+        problem.retry_after_s = problem.retry_after_s.map(|_| seconds);
         problem
     }
 }
@@ -198,7 +189,15 @@ impl IntoResponse for Problem {
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        headers.extend(self.headers);
+        if let Some(seconds) = self.retry_after_s {
+            headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if let Some(allow) = self.allow {
+            headers.insert(ALLOW, *allow);
+        }
+        if status == StatusCode::UNAUTHORIZED {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"overtake\""));
+        }
         (status, headers, body).into_response()
     }
 }

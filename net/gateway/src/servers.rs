@@ -68,10 +68,16 @@ impl Servers {
 impl Quic {
     async fn client(&self, token: &str) -> Result<Client, CallError> {
         let connect = || Client::connect(ConnectOptions { token: token.to_owned(), ..self.options.clone() });
-        self.clients.get(token, connect).await.map_err(|error| match error {
-            PoolError::Busy => CallError::Unreachable("too many new tokens at once; try again".into()),
-            PoolError::Connect(error) => error.into(),
-        })
+        // Callers of one token connect one after the other while it fails: the wait of the last one is bounded here.
+        let got = tokio::time::timeout(self.options.request_timeout, self.clients.get(token, connect)).await;
+        match got {
+            Ok(Ok(client)) => Ok(client),
+            Ok(Err(PoolError::Busy)) => {
+                Err(CallError::Unreachable("too many new tokens at once; try again".into()))
+            }
+            Ok(Err(PoolError::Connect(error))) => Err(error.into()),
+            Err(_) => Err(CallError::Unreachable("connecting takes too long".into())),
+        }
     }
 }
 

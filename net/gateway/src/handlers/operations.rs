@@ -44,7 +44,7 @@ pub(crate) struct Health {
     get, path = "/healthz", tag = "operations", security(()),
     responses((status = 200, description = "Alive", body = Health))
 )]
-pub(crate) async fn healthz() -> HttpResponse {
+pub(crate) async fn healthz(_: Query<Nothing>) -> HttpResponse {
     reply::ok(&Health { status: "ok" })
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct Readiness {
     get, path = "/readyz", tag = "operations", security(()),
     responses((status = 200, description = "Ready", body = Readiness), ReadProblems)
 )]
-pub(crate) async fn readyz(Monitor(caller): Monitor) -> Result<HttpResponse, Problem> {
+pub(crate) async fn readyz(Monitor(caller): Monitor, _: Query<Nothing>) -> Result<HttpResponse, Problem> {
     match caller.call(Request::Ready).await? {
         Response::Readiness { not_ready } if not_ready.is_empty() => {
             Ok(reply::ok(&Readiness { ready: true }))
@@ -81,7 +81,7 @@ pub(crate) async fn readyz(Monitor(caller): Monitor) -> Result<HttpResponse, Pro
     get, path = "/metrics", tag = "operations", security(()),
     responses((status = 200, description = "Prometheus text format 0.0.4", body = String, content_type = "text/plain"), ReadProblems)
 )]
-pub(crate) async fn metrics(Monitor(caller): Monitor) -> Result<HttpResponse, Problem> {
+pub(crate) async fn metrics(Monitor(caller): Monitor, _: Query<Nothing>) -> Result<HttpResponse, Problem> {
     match caller.call(Request::Metrics).await? {
         Response::Metrics { values } => {
             let headers = [(CONTENT_TYPE, metrics::CONTENT_TYPE), (CACHE_CONTROL, "no-store")];
@@ -96,6 +96,6 @@ pub(crate) async fn metrics(Monitor(caller): Monitor) -> Result<HttpResponse, Pr
     get, path = "/openapi.json", tag = "operations", security(()),
     responses((status = 200, description = "OpenAPI 3.1", content_type = "application/json"))
 )]
-pub(crate) async fn openapi_json() -> HttpResponse {
+pub(crate) async fn openapi_json(_: Query<Nothing>) -> HttpResponse {
     ([(CONTENT_TYPE, "application/json")], openapi::text()).into_response()
 }

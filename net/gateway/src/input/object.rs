@@ -314,9 +314,9 @@ mod tests {
     #[test]
     fn only_objects_of_known_fields_pass() {
         assert!(
-            fault("{\n  \"a\": 1,\n  \"a b\n").contains("line 3 column"),
+            fault("{\n  \"a\": 1,\n  \"a b").contains("line 3 column"),
             "{}",
-            fault("{\n  \"a\": 1,\n  \"a b\n")
+            fault("{\n  \"a\": 1,\n  \"a b")
         );
         assert_eq!(fault(r#"{"x":1}"#), "x is not a known field; known fields: a, list");
         assert_eq!(fault(r#"{"a":1,"list":2,"\u0061":3}"#), "a is given twice");

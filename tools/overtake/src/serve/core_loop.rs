@@ -1,0 +1,423 @@
+//! The loop of one core: gather → step → drain → carry out → sleep. It moves bytes and events between the sockets, the
+//! disk, the other cores and the deterministic core, and decides nothing.
+//!
+//! Two orders matter, and are why a client that got an answer from one core finds what it was told about at another:
+//! - out: publishes on the board first, then messages to other cores and disk operations, then frames, then datagrams;
+//! - in: datagrams are read first, then the mesh, then the board. What a client was told before it sent a datagram is
+//!   then on the board by the time the board is read; and the core takes board and mesh before the client's frames.
+
+use super::mesh::{Datagram, Mesh, Parcel};
+use super::node::{Report, Shared, StartGuard};
+use super::wake::Bell;
+use crate::exit::Exit;
+use bytes::BytesMut;
+use core::cell::Cell;
+use core::future::Future as _;
+use core::pin::pin;
+use core::sync::atomic::Ordering;
+use core::task::Poll;
+use glommio::timer::Timer;
+use overtake_base::{CoreId, Level, Now, QueueId, ShardId, UnixMillis};
+use overtake_board::{BoardLevel, BoardSummary, Reader, Writer};
+use overtake_core::{Core, CoreConfig, Event, Output, SessionId};
+use overtake_device::Device;
+use overtake_log::disk::DiskCompletion;
+use overtake_queue::answer::{LevelSummary, Summary};
+use overtake_transport::{EcnCodepoint, Routed, Transmit, Transport, TransportConfig, TransportEvent};
+use overtake_udp::{UdpSocket, Watch};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Datagrams taken in one turn, so that a flood leaves room for the disk and the other cores.
+const RECEIVE_DATAGRAMS_MAX: usize = 512;
+/// Batches sent in one turn.
+const SEND_BATCHES_MAX: usize = 512;
+/// How soon the loop looks again where nothing will wake it: a full ring, a full socket.
+const RETRY: Duration = Duration::from_micros(500);
+/// The shortest sleep. The executor looks for completed I/O only when no task is ready, so the loop must really wait
+/// once a turn: a timer that is not over yet when it is first polled, and is by the time the executor has looked.
+const YIELD: Duration = Duration::from_micros(1);
+/// How long answers may take to reach their clients when the node stops. A client that is gone does not hold it up for
+/// longer.
+const FAREWELL: Duration = Duration::from_millis(300);
+
+/// What a core is made of.
+pub(super) struct CoreParts {
+    pub(super) config: CoreConfig,
+    pub(super) transport: TransportConfig,
+    pub(super) folder: PathBuf,
+    pub(super) quic: SocketAddr,
+    /// Zero of the node's monotonic clock.
+    pub(super) started: Instant,
+    pub(super) mesh: Mesh,
+    /// What this core shows.
+    pub(super) board: Writer,
+    /// What the others show.
+    pub(super) others: Reader,
+    pub(super) shared: Arc<Shared>,
+}
+
+/// Runs a core until the node stops. A core that cannot go on ends the process here and now: another turn of any core
+/// could answer from what is no longer true.
+pub(super) async fn run(parts: CoreParts, guard: StartGuard) {
+    guard.started();
+    let core = parts.config.core;
+    let shared = parts.shared.clone();
+    match CoreLoop::start(parts).await {
+        Ok(running) => running.run().await,
+        // The node's thread says why and ends the process in order: nothing was answered yet.
+        Err(detail) => drop(shared.reports.send(Report::Failed(core, detail))),
+    }
+}
+
+fn end_process(core: CoreId, detail: &str) -> ! {
+    eprintln!("overtake: core {core} cannot go on: {detail}");
+    std::process::exit(Exit::Server as i32)
+}
+
+/// The two clocks of one moment.
+#[derive(Clone, Copy)]
+struct Moment {
+    now: Now,
+    instant: Instant,
+}
+
+struct CoreLoop {
+    core: Core,
+    id: CoreId,
+    started: Instant,
+    socket: UdpSocket,
+    socket_seen: Rc<SocketSeen>,
+    transport: Transport,
+    device: Device,
+    mesh: Mesh,
+    board: Writer,
+    others: Reader,
+    bell: Arc<Bell>,
+    shared: Arc<Shared>,
+    /// A batch that the socket did not take yet; its bytes are in `buffer`.
+    unsent: Option<Transmit>,
+    buffer: Vec<u8>,
+    outputs: Vec<Output>,
+    stop: Stop,
+}
+
+/// How far stopping has come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stop {
+    No,
+    /// The core was told.
+    Told,
+    /// Every core has finished; answers are on their way to clients.
+    Farewell(Instant),
+}
+
+/// Between the loop and the task that waits for datagrams.
+#[derive(Default)]
+struct SocketSeen {
+    /// The task saw something and waits for `emptied`.
+    readable: Cell<bool>,
+    emptied: Bell,
+}
+
+impl CoreLoop {
+    async fn start(parts: CoreParts) -> Result<Self, String> {
+        // The first sleep of an executor takes tens of milliseconds.
+        glommio::timer::sleep(Duration::from_millis(1)).await;
+        let device = Device::open(&parts.folder).await.map_err(|error| error.to_string())?;
+        let socket = UdpSocket::bind(parts.quic)
+            .map_err(|error| format!("cannot listen on {} for QUIC: {error}", parts.quic))?;
+        let moment = read_clocks(parts.started);
+        let transport =
+            Transport::new(&parts.transport, moment.instant).map_err(|error| error.to_string())?;
+        let id = parts.config.core;
+        let bell = parts.shared.bells[usize::from(id.0)].clone();
+        let completed = bell.clone();
+        device.on_completion(Rc::new(move || completed.ring()));
+        let socket_seen = Rc::new(SocketSeen::default());
+        glommio::spawn_local(watch_socket(id, socket.watch(), socket_seen.clone(), bell.clone())).detach();
+        Ok(Self {
+            core: Core::new(parts.config, moment.now),
+            id,
+            started: parts.started,
+            socket,
+            socket_seen,
+            transport,
+            device,
+            mesh: parts.mesh,
+            board: parts.board,
+            others: parts.others,
+            bell,
+            shared: parts.shared,
+            unsent: None,
+            buffer: Vec::new(),
+            outputs: Vec::new(),
+            stop: Stop::No,
+        })
+    }
+
+    async fn run(mut self) {
+        loop {
+            let moment = read_clocks(self.started);
+            let more = self.gather(moment);
+            self.core.drain(moment.now, &mut self.outputs);
+            self.carry_out();
+            self.transmit(moment.instant);
+            if self.farewell(moment.instant) {
+                break;
+            }
+            self.sleep(moment, more).await;
+        }
+        // What could not be closed is closed by the end of the process; everything is durable already.
+        let _ = self.device.close().await;
+    }
+
+    /// Takes in what has come and steps the core with it. Returns true where more may be there already.
+    fn gather(&mut self, moment: Moment) -> bool {
+        let more = self.receive_datagrams(moment.instant);
+        self.transport.timeout(moment.instant);
+        let messages = self.receive_parcels(moment.instant);
+        let Self { core, others, outputs, .. } = self;
+        others.changed(|shown| {
+            // That a queue is gone the directory says, to everybody at once.
+            if !shown.gone {
+                core.step(moment.now, summary_event(shown), outputs);
+            }
+        });
+        for (from, message) in messages {
+            self.step(moment, Event::Mesh { from, message });
+        }
+        let mut completions: Vec<DiskCompletion> = Vec::new();
+        self.device.drain(&mut completions);
+        for completion in completions {
+            self.step(moment, Event::Disk(completion));
+        }
+        while let Some(event) = self.transport.poll_event(moment.instant) {
+            self.step(moment, client_event(event));
+        }
+        if self.stop == Stop::No && self.shared.stopping.load(Ordering::Acquire) {
+            self.stop = Stop::Told;
+            self.step(moment, Event::Stop);
+        }
+        more
+    }
+
+    fn step(&mut self, moment: Moment, event: Event) {
+        self.core.step(moment.now, event, &mut self.outputs);
+    }
+
+    fn receive_datagrams(&mut self, instant: Instant) -> bool {
+        let Self { transport, mesh, .. } = self;
+        let received = self.socket.try_receive(RECEIVE_DATAGRAMS_MAX, |datagram| {
+            let ecn = datagram.ecn.and_then(|ecn| EcnCodepoint::from_bits(ecn as u8));
+            let data = BytesMut::from(datagram.data);
+            let routed = transport.datagram(instant, datagram.from, datagram.to, ecn, data);
+            if let Routed::Elsewhere { core, data } = routed {
+                mesh.hand_over(core, Datagram { from: datagram.from, to: datagram.to, ecn, data });
+            }
+        });
+        let more = received
+            .unwrap_or_else(|error| end_process(self.id, &format!("receiving from the UDP socket: {error}")));
+        if !more && self.socket_seen.readable.replace(false) {
+            self.socket_seen.emptied.ring();
+        }
+        more
+    }
+
+    /// Datagrams go on to the transport at once; messages are for after the board.
+    fn receive_parcels(&mut self, instant: Instant) -> Vec<(CoreId, overtake_core::mesh::MeshMessage)> {
+        let Self { mesh, transport, .. } = self;
+        let mut messages = Vec::new();
+        mesh.receive(|from, parcel| match parcel {
+            Parcel::Message(message) => messages.push((from, message)),
+            Parcel::Datagram(Datagram { from, to, ecn, data }) => {
+                // Two cores that disagree would pass it on for ever: it is handed over once.
+                let _ = transport.datagram(instant, from, to, ecn, data);
+            }
+        });
+        messages
+    }
+
+    /// Does what the core put out, in the order that [`Output`] asks for.
+    fn carry_out(&mut self) {
+        let mut outputs = core::mem::take(&mut self.outputs);
+        outputs.sort_by_key(|output| match output {
+            Output::Fatal(_) => 0,
+            Output::Publish { .. } => 1,
+            Output::Mesh { .. } | Output::Disk(_) => 2,
+            Output::Frame { .. } | Output::CloseSession { .. } => 3,
+            Output::Serving | Output::Stopped => 4,
+        });
+        for output in outputs.drain(..) {
+            match output {
+                Output::Fatal(detail) => end_process(self.id, &detail),
+                Output::Publish { shard, version, summary, gone } => {
+                    self.publish(shard, version, &summary, gone);
+                }
+                Output::Mesh { to, message } => self.mesh.send(to, message),
+                Output::Disk(operation) => self.device.submit(operation),
+                Output::Frame { session, frame } => self.transport.send(session.0, frame),
+                Output::CloseSession { session, code, reason } => {
+                    tracing::debug!(session = session.0, code, reason, "session closed by the core");
+                    self.transport.close_session(session.0, code);
+                }
+                // The receiver is gone only where the node has ended.
+                Output::Serving => drop(self.shared.reports.send(Report::Serving)),
+                Output::Stopped => {
+                    self.shared.stopped.fetch_add(1, Ordering::AcqRel);
+                    self.shared.ring_all();
+                }
+            }
+        }
+        self.outputs = outputs;
+        self.mesh.flush();
+    }
+
+    fn publish(&mut self, shard: ShardId, version: u64, summary: &Summary, gone: bool) {
+        let level = |level: &LevelSummary| BoardLevel {
+            level: level.level.0,
+            visible: level.visible,
+            head_since_ms: level.head_since.0,
+        };
+        let shown = BoardSummary {
+            queue: summary.queue.0,
+            shard: shard.0,
+            gone,
+            version,
+            depth: summary.depth,
+            body_bytes: summary.body_bytes,
+            levels: summary.levels.iter().map(level).collect(),
+        };
+        if let Err(full) = self.board.publish(&shown) {
+            tracing::error!(core = self.id.0, queue = summary.queue.0, shard = shard.0, "{full}");
+        }
+        self.mesh.rouse_all();
+    }
+
+    fn transmit(&mut self, instant: Instant) {
+        for _ in 0..SEND_BATCHES_MAX {
+            if self.unsent.is_none() {
+                let segments_max = self.socket.segments_max();
+                self.unsent = self.transport.poll_transmit(instant, segments_max, &mut self.buffer);
+            }
+            let Some(transmit) = &self.unsent else { return };
+            let batch = overtake_udp::Transmit {
+                destination: transmit.destination,
+                ecn: transmit.ecn.and_then(|ecn| overtake_udp::EcnCodepoint::from_bits(ecn as u8)),
+                contents: &self.buffer[..transmit.size],
+                segment_size: transmit.segment_size,
+                src_ip: transmit.src_ip,
+            };
+            if !self.socket.try_send(&batch) {
+                return;
+            }
+            self.unsent = None;
+        }
+    }
+
+    /// Once every core has finished, sees clients off. Returns true when that is done.
+    fn farewell(&mut self, instant: Instant) -> bool {
+        match self.stop {
+            Stop::No => false,
+            Stop::Told => {
+                if self.shared.stopped.load(Ordering::Acquire) == self.shared.cores {
+                    self.transport.stop();
+                    self.stop = Stop::Farewell(instant + FAREWELL);
+                }
+                false
+            }
+            Stop::Farewell(until) => {
+                if instant >= until {
+                    self.transport.abort(instant);
+                    self.transmit(instant);
+                    return true;
+                }
+                self.transport.is_stopped() && self.unsent.is_none() && !self.transport.has_transmits()
+            }
+        }
+    }
+
+    /// Waits for the next thing to do. Always gives the executor its turn, on which disk and timers depend.
+    async fn sleep(&self, moment: Moment, more: bool) {
+        let after = if self.bell.take() || more { Some(YIELD) } else { self.next_turn(moment) };
+        let mut timer = pin!(after.map(|after| Timer::new(after.max(YIELD))));
+        core::future::poll_fn(|context| {
+            if self.bell.poll(context).is_ready() {
+                return Poll::Ready(());
+            }
+            timer.as_mut().as_pin_mut().map_or(Poll::Pending, |timer| timer.poll(context).map(drop))
+        })
+        .await;
+    }
+
+    /// After how long the next turn is due though nothing rings; `None`: never.
+    fn next_turn(&self, moment: Moment) -> Option<Duration> {
+        let sends = self.unsent.is_none() && self.transport.has_transmits();
+        if sends || self.transport.has_events() {
+            return Some(YIELD);
+        }
+        let retry = (self.unsent.is_some() || self.mesh.is_backed_up()).then_some(RETRY);
+        let core = self.core.next_wake();
+        let core = core.map(|at| Duration::from_nanos(at.saturating_sub(moment.now.monotonic_ns)));
+        let quic = self.transport.next_timeout();
+        let quic = quic.map(|at| at.saturating_duration_since(moment.instant));
+        let farewell = match self.stop {
+            Stop::Farewell(until) => Some(until.saturating_duration_since(moment.instant)),
+            Stop::No | Stop::Told => None,
+        };
+        [retry, core, quic, farewell].into_iter().flatten().min()
+    }
+}
+
+/// Rings the bell when datagrams come, then waits until the loop has taken them all.
+async fn watch_socket(core: CoreId, watch: Watch, seen: Rc<SocketSeen>, bell: Arc<Bell>) {
+    loop {
+        if let Err(error) = watch.readable().await {
+            end_process(core, &format!("waiting on the UDP socket: {error}"));
+        }
+        seen.readable.set(true);
+        bell.ring();
+        seen.emptied.wait().await;
+    }
+}
+
+fn read_clocks(started: Instant) -> Moment {
+    let instant = Instant::now();
+    let since = instant.saturating_duration_since(started);
+    // A wall clock before 1970 is no clock; the core copes with a wall that jumps.
+    let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = Now {
+        monotonic_ns: u64::try_from(since.as_nanos()).unwrap_or(u64::MAX),
+        wall: UnixMillis(u64::try_from(wall.as_millis()).unwrap_or(u64::MAX)),
+    };
+    Moment { now, instant }
+}
+
+fn client_event(event: TransportEvent) -> Event {
+    match event {
+        TransportEvent::SessionOpened { session, .. } => Event::SessionOpened { session: SessionId(session) },
+        TransportEvent::Frame { session, frame } => Event::Frame { session: SessionId(session), frame },
+        TransportEvent::SessionClosed { session } => Event::SessionClosed { session: SessionId(session) },
+    }
+}
+
+fn summary_event(shown: &BoardSummary) -> Event {
+    let level = |level: &BoardLevel| LevelSummary {
+        level: Level(level.level),
+        visible: level.visible,
+        head_since: UnixMillis(level.head_since_ms),
+    };
+    Event::Summary {
+        shard: ShardId(shown.shard),
+        version: shown.version,
+        summary: Summary {
+            queue: QueueId(shown.queue),
+            depth: shown.depth,
+            body_bytes: shown.body_bytes,
+            levels: shown.levels.iter().map(level).collect(),
+        },
+    }
+}

@@ -1,0 +1,327 @@
+//! Starts the threads of a node, says when they serve, and ends them.
+
+use super::core_loop::{self, CoreParts};
+use super::mesh::Mesh;
+use super::secrets::{self, Secrets};
+use super::wake::Bell;
+use super::{Addresses, ServeError, ServeOptions};
+use crate::exit::Exit;
+use core::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use glommio::{ExecutorJoinHandle, LocalExecutorBuilder, Placement};
+use nix::sys::resource::{Resource, getrlimit};
+use overtake_base::{CoreId, NodeId};
+use overtake_board::Board;
+use overtake_client::{ConnectOptions, Trust};
+use overtake_core::CoreConfig;
+use overtake_device::{StoreIdentity, core_folder, lock_folder, open_store};
+use overtake_gateway::{GatewayHandle, GatewayOptions};
+use overtake_transport::{AdmissionLimits, TransportConfig};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+/// Bytes of one journal segment. Fixed for a folder once it is made.
+const SEGMENT_BYTES: u64 = 32 * 1024 * 1024;
+/// Journal batches written at the same time by one core: the device is busy, and a batch grows meanwhile.
+const WRITES_IN_FLIGHT_MAX: usize = 4;
+/// Bytes of one journal batch.
+const BATCH_BYTES_MAX: usize = 1024 * 1024;
+/// Recent log entries kept in memory, all cores together.
+const CACHE_BYTES: usize = 512 * 1024 * 1024;
+/// Journal bytes of one core after which its shards are checkpointed.
+const CHECKPOINT_BYTES: u64 = 256 * 1024 * 1024;
+/// Accepted bytes of one core that may wait for its disk.
+const BACKLOG_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// How long what is under way may take when the node is told to stop.
+const STOP_TIMEOUT: Duration = Duration::from_secs(20);
+/// Start of the names of the cores' threads.
+const CORE_THREAD: &str = "overtake-core";
+
+/// What a core tells the thread that started it.
+#[derive(Debug)]
+pub(super) enum Report {
+    /// It answers requests.
+    Serving,
+    /// It could not start.
+    Failed(CoreId, String),
+}
+
+/// Says that a core failed unless its loop came to run: what the executor says of itself is known only when its thread
+/// is joined, and then it is too late.
+pub(super) struct StartGuard {
+    core: CoreId,
+    shared: Option<Arc<Shared>>,
+}
+
+impl StartGuard {
+    /// The core's loop runs.
+    pub(super) fn started(mut self) {
+        self.shared = None;
+    }
+}
+
+impl Drop for StartGuard {
+    fn drop(&mut self) {
+        if let Some(shared) = self.shared.take() {
+            let detail = "no executor; is io_uring allowed here (seccomp, sysctl kernel.io_uring_disabled)?";
+            // The receiver is gone only where the node has ended.
+            let _ = shared.reports.send(Report::Failed(self.core, detail.into()));
+        }
+    }
+}
+
+/// What all threads of a node share.
+pub(super) struct Shared {
+    /// Requests are to be refused and what is under way finished.
+    pub(super) stopping: AtomicBool,
+    /// Cores that have finished what was under way.
+    pub(super) stopped: AtomicU16,
+    pub(super) cores: u16,
+    pub(super) bells: Vec<Arc<Bell>>,
+    pub(super) reports: UnboundedSender<Report>,
+}
+
+impl Shared {
+    pub(super) fn ring_all(&self) {
+        for bell in &self.bells {
+            bell.ring();
+        }
+    }
+}
+
+/// Runs a node until it is told to stop by SIGTERM or SIGINT. `on_ready` is called once it answers requests.
+///
+/// # Errors
+/// Where the node cannot start, or had to be stopped by force. A core that can no longer be trusted ends the process.
+pub fn run(options: &ServeOptions, on_ready: impl FnOnce(&Addresses)) -> Result<(), ServeError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| ServeError::Core { core: 0, detail: error.to_string() })?;
+    end_process_when_a_core_panics();
+    let ended = runtime.block_on(run_node(options, on_ready));
+    // Does not wait for threads that did not end in time.
+    runtime.shutdown_background();
+    ended
+}
+
+/// A core that panicked may have half-done work in memory: no core may answer any more. All tasks of a core's thread
+/// are covered, not only its loop.
+fn end_process_when_a_core_panics() {
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        before(panic);
+        if std::thread::current().name().is_some_and(|name| name.starts_with(CORE_THREAD)) {
+            std::process::exit(Exit::Server as i32);
+        }
+    }));
+}
+
+async fn run_node(options: &ServeOptions, on_ready: impl FnOnce(&Addresses)) -> Result<(), ServeError> {
+    // From here on a signal is waited for instead of ending the process.
+    let mut signals = Signals::new()?;
+    let _lock = lock_folder(&options.data)?;
+    let identity = open_store(&options.data, options.cores, options.shards)?;
+    let quic = overtake_udp::claim(options.quic)
+        .map_err(|error| ServeError::Quic { address: options.quic, error })?;
+    let secrets = Secrets::open(&options.data, quic)?;
+    let gateway = start_gateway(options, &secrets, quic, identity.cores)?;
+    let addresses = Addresses { http: gateway.address, quic };
+
+    let (reports, mut reported) = unbounded_channel();
+    let shared = Arc::new(Shared {
+        stopping: AtomicBool::new(false),
+        stopped: AtomicU16::new(0),
+        cores: identity.cores,
+        bells: (0..identity.cores).map(|_| Arc::default()).collect(),
+        reports,
+    });
+    let threads = start_cores(options, identity, &addresses, &secrets, &shared)?;
+    let stopped_early = tokio::select! {
+        ready = all_serve(&mut reported, identity.cores) => { ready?; false }
+        () = signals.wait() => true,
+    };
+    if !stopped_early {
+        on_ready(&addresses);
+        signals.wait().await;
+    }
+    stop(gateway, threads, &shared).await
+}
+
+async fn all_serve(reported: &mut UnboundedReceiver<Report>, cores: u16) -> Result<(), ServeError> {
+    let mut serving = 0;
+    while serving < cores {
+        match reported.recv().await {
+            Some(Report::Serving) => serving += 1,
+            Some(Report::Failed(core, detail)) => return Err(ServeError::Core { core: core.0, detail }),
+            // Cannot be: `Shared` holds a sender.
+            None => break,
+        }
+    }
+    Ok(())
+}
+
+/// The gateway's requests end first, since they need the cores.
+async fn stop(
+    gateway: GatewayHandle,
+    threads: Vec<ExecutorJoinHandle<()>>,
+    shared: &Arc<Shared>,
+) -> Result<(), ServeError> {
+    let shared = shared.clone();
+    let ending = tokio::task::spawn_blocking(move || {
+        gateway.stop();
+        // Long polls under way wait for a stopping core to end them, so both stop at the same time.
+        shared.stopping.store(true, Ordering::Release);
+        shared.ring_all();
+        let gateway = gateway.join();
+        for (core, thread) in threads.into_iter().enumerate() {
+            let ended = thread.join();
+            ended.map_err(|error| ServeError::Core { core: core as u16, detail: error.to_string() })?;
+        }
+        gateway.map_err(ServeError::Http)
+    });
+    match tokio::time::timeout(STOP_TIMEOUT, ending).await {
+        Ok(Ok(ended)) => ended,
+        Ok(Err(_)) | Err(_) => Err(ServeError::StopTimeout),
+    }
+}
+
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> Result<Self, ServeError> {
+        let listen = |kind| {
+            signal(kind).map_err(|error| ServeError::Core { core: 0, detail: format!("no signals: {error}") })
+        };
+        Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
+    }
+
+    async fn wait(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+fn start_gateway(
+    options: &ServeOptions,
+    secrets: &Secrets,
+    quic: SocketAddr,
+    cores: u16,
+) -> Result<GatewayHandle, ServeError> {
+    let server = match quic {
+        SocketAddr::V4(v4) if v4.ip().is_unspecified() => (Ipv4Addr::LOCALHOST, v4.port()).into(),
+        SocketAddr::V6(v6) if v6.ip().is_unspecified() => (Ipv6Addr::LOCALHOST, v6.port()).into(),
+        own => own,
+    };
+    let connect = ConnectOptions {
+        servers: vec![server],
+        trust: Trust::Certificates(secrets.certificates.clone()),
+        connections: usize::from(cores),
+        ..ConnectOptions::default()
+    };
+    let auth = !options.tokens.is_empty();
+    let gateway = GatewayOptions { listen: options.http, connect, auth, ..GatewayOptions::default() };
+    overtake_gateway::spawn(gateway).map_err(ServeError::Http)
+}
+
+fn start_cores(
+    options: &ServeOptions,
+    identity: StoreIdentity,
+    addresses: &Addresses,
+    secrets: &Secrets,
+    shared: &Arc<Shared>,
+) -> Result<Vec<ExecutorJoinHandle<()>>, ServeError> {
+    check_locked_memory()?;
+    let started = Instant::now();
+    let cpus = allowed_cpus();
+    let mesh = Mesh::between(&shared.bells);
+    let boards = Board::for_cores(identity.cores);
+    let mut threads = Vec::new();
+    for (core, (mesh, (board, others))) in (0..).zip(mesh.into_iter().zip(boards)) {
+        let seed = secrets::random()?;
+        let parts = CoreParts {
+            config: core_config(options, identity, addresses, CoreId(core), &seed),
+            transport: TransportConfig {
+                certificates: secrets.certificates.clone(),
+                private_key: secrets.private_key.clone(),
+                core: CoreId(core),
+                cores: identity.cores,
+                secret: secrets.secret,
+                seed,
+                admission: AdmissionLimits::default(),
+            },
+            folder: core_folder(&options.data, CoreId(core)),
+            quic: addresses.quic,
+            started,
+            mesh,
+            board,
+            others,
+            shared: shared.clone(),
+        };
+        let guard = StartGuard { core: CoreId(core), shared: Some(shared.clone()) };
+        let cpu = cpus[usize::from(core) % cpus.len()];
+        let thread = LocalExecutorBuilder::new(Placement::Fixed(cpu))
+            .name(CORE_THREAD)
+            .spawn(move || core_loop::run(parts, guard))
+            .map_err(|error| ServeError::Core { core, detail: error.to_string() })?;
+        threads.push(thread);
+    }
+    Ok(threads)
+}
+
+fn core_config(
+    options: &ServeOptions,
+    identity: StoreIdentity,
+    addresses: &Addresses,
+    core: CoreId,
+    seed: &[u8; 32],
+) -> CoreConfig {
+    CoreConfig {
+        node: NodeId(1),
+        zone: "local".into(),
+        http: addresses.http.to_string(),
+        core,
+        cores: identity.cores,
+        shards: identity.shards,
+        store: identity.store,
+        seed: u64::from_le_bytes(core::array::from_fn(|i| seed[i])),
+        version: env!("CARGO_PKG_VERSION").into(),
+        auto_create: options.auto_create,
+        tokens: options.tokens.clone(),
+        tenants: options.tenants.clone(),
+        segment_bytes: SEGMENT_BYTES,
+        writes_in_flight_max: WRITES_IN_FLIGHT_MAX,
+        batch_bytes_max: BATCH_BYTES_MAX,
+        cache_bytes: CACHE_BYTES / usize::from(identity.cores),
+        checkpoint_bytes: CHECKPOINT_BYTES,
+        backlog_bytes_max: BACKLOG_BYTES_MAX,
+    }
+}
+
+/// The CPUs that this process may run on; the first one where the system does not say.
+fn allowed_cpus() -> Vec<usize> {
+    let allowed = nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0)).map(|set| {
+        (0..nix::sched::CpuSet::count()).filter(|cpu| set.is_set(*cpu).unwrap_or(false)).collect::<Vec<_>>()
+    });
+    allowed.ok().filter(|cpus| !cpus.is_empty()).unwrap_or_else(|| vec![0])
+}
+
+/// What an executor's rings need of locked memory.
+fn check_locked_memory() -> Result<(), ServeError> {
+    const BYTES_MIN: u64 = 512 * 1024;
+    match getrlimit(Resource::RLIMIT_MEMLOCK) {
+        Ok((soft, _)) if soft < BYTES_MIN => Err(ServeError::Core {
+            core: 0,
+            detail: format!(
+                "{soft} bytes of memory may be locked, io_uring needs {BYTES_MIN}: raise the limit (`ulimit -l`, \
+                 `LimitMEMLOCK=`)"
+            ),
+        }),
+        _ => Ok(()),
+    }
+}

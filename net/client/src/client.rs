@@ -3,6 +3,7 @@
 use crate::error::ClientError;
 use crate::options::ConnectOptions;
 use crate::pool::Pool;
+use crate::session::Call;
 use overtake_wire::message::{Request, Response};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -80,12 +81,27 @@ impl Client {
             _ => Duration::ZERO,
         };
         let deadline = Instant::now() + self.inner.request_timeout + wait;
-        let link = self.inner.pool.link(deadline).await?;
-        let answer = async { link.session(request).call(request).await?.answer().await };
-        match tokio::time::timeout_at(deadline, answer).await {
+        let call = self.hand_over(request, deadline).await?;
+        match tokio::time::timeout_at(deadline, call.answer()).await {
             Ok(Ok(Response::Refused(refusal))) => Err(ClientError::Refused(refusal)),
             Ok(outcome) => outcome,
             Err(_) => Err(ClientError::TimedOut),
+        }
+    }
+
+    /// Gives the request to a connection. One that was lost a moment ago has not taken it: the next one gets it.
+    async fn hand_over(&self, request: &Request, deadline: Instant) -> Result<Call, ClientError> {
+        loop {
+            let link = self.inner.pool.link(deadline).await?;
+            match tokio::time::timeout_at(deadline, link.session(request).call(request)).await {
+                // The task that keeps the connection takes it out of the pool.
+                Ok(Err(ClientError::ConnectionLost)) => tokio::task::yield_now().await,
+                Ok(outcome) => return outcome,
+                Err(_) => {
+                    let reason = "too much waits to be sent".to_owned();
+                    return Err(ClientError::Connect { server: link.server().to_string(), reason });
+                }
+            }
         }
     }
 

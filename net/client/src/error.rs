@@ -10,7 +10,7 @@ pub enum ClientError {
     Refused(Refusal),
     /// The options cannot work; says which and why. Nothing was sent.
     Options(String),
-    /// No connection could be made in time. Nothing was sent.
+    /// No connection could be made in time, or none could take the request. Nothing was sent.
     Connect {
         /// The server tried last.
         server: String,
@@ -63,7 +63,7 @@ impl fmt::Display for ClientError {
         match self {
             Self::Refused(refusal) => write!(f, "refused: {refusal}"),
             Self::Options(what) => write!(f, "bad options: {what}"),
-            Self::Connect { server, reason } => write!(f, "cannot connect to {server}: {reason}"),
+            Self::Connect { server, reason } => write!(f, "cannot reach {server}: {reason}"),
             Self::ConnectionLost => f.write_str(
                 "the connection was lost while the request was under way; it may have been carried out",
             ),

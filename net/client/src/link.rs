@@ -66,6 +66,10 @@ impl Link {
         &self.sessions[Lane::of(request) as usize]
     }
 
+    pub(crate) fn server(&self) -> SocketAddr {
+        self.connection.remote_address()
+    }
+
     /// Resolves when the connection is gone, for whatever reason.
     pub(crate) async fn lost(&self) -> String {
         self.connection.closed().await.to_string()

@@ -144,7 +144,8 @@ fn answers(session: &Session, splitter: &mut FrameSplitter) -> Result<(), String
 }
 
 impl Session {
-    /// Hands the request to the stream; waits while too much is waiting there already.
+    /// Hands the request to the stream; waits while too much is waiting there already. With
+    /// [`ClientError::ConnectionLost`] the request was not taken.
     pub(crate) async fn call(self: &Arc<Self>, request: &Request) -> Result<Call, ClientError> {
         loop {
             let room = self.room.notified();

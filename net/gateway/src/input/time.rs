@@ -13,7 +13,7 @@ const DAYS_TO_EPOCH: u64 = 719_468;
 
 /// Reads an RFC 3339 time ending in `Z`. Fractions finer than a millisecond are rounded up, so that nothing that
 /// waits for the time comes before it.
-pub(crate) fn parse(text: &str) -> Option<UnixMillis> {
+pub fn parse(text: &str) -> Option<UnixMillis> {
     let bytes = text.as_bytes();
     let number = |from: usize, to: usize| -> Option<u64> {
         let digits = bytes.get(from..to)?;

@@ -10,6 +10,7 @@ mod stats;
 
 pub use crate::input::config::parse_config;
 pub use crate::input::fault::Fault;
+pub use crate::input::time::parse as parse_time;
 pub use cluster::{Cluster, Node, Shard};
 pub(crate) use config::QueueConfigUpdate;
 pub use config::{Backoff, QueueConfig, QueueListed, Queues, RateCaps, Scheduling, StarvationS};

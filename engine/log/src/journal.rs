@@ -480,7 +480,7 @@ impl Journal {
             let Some((oldest, next)) = self.segments.oldest_and_next() else { break };
             // Recovery begins in the segment after; a durable batch there carries the chain on.
             let durable = self.writer.durable();
-            if oldest.last_batch > durable || next.first_batch == 0 || next.first_batch > durable {
+            if next.first_batch == 0 || next.first_batch > durable {
                 return;
             }
             if oldest.highest.iter().any(|(shard, highest)| self.needs(*shard, *highest)) {

@@ -1,8 +1,10 @@
 //! Whatever the power loss leaves: what was durable is recovered in order, nothing is invented, nothing comes back.
 
 use super::disk::Disk;
-use super::world::{World, check, config, recover};
+use super::world::{RECORD_BYTES_MAX, World, check, config, recover};
 use crate::Record;
+use crate::batch::BatchHeader;
+use crate::disk::DiskOperationKind;
 use bytes::Bytes;
 use overtake_base::ShardId;
 use overtake_base::random::Random;
@@ -137,4 +139,82 @@ fn the_largest_record_is_a_batch_of_its_own_and_is_read_back() {
     let (_, recovered) = open(&mut disk);
     assert_eq!(recovered.shards[&ShardId(0)].entries.len(), 3);
     assert_eq!(recovered.shards[&ShardId(0)].entries[2].data, data);
+}
+
+/// The only segment is full and wholly released; the first batch of the next one is under way. Were the first segment
+/// freed now and that batch lost, the journal would begin nowhere.
+#[test]
+fn a_segment_is_not_freed_before_the_next_one_holds_the_chain() {
+    let mut world = World::new(21);
+    let shard = ShardId(0);
+    let settle = |world: &mut World| while world.complete_one().is_some() {};
+    for index in 1..=7 {
+        world.append_entry(shard, index, vec![3; 8_000].into());
+        world.flush();
+        settle(&mut world);
+    }
+    world.checkpoint(shard);
+    settle(&mut world);
+    world.append_entry(shard, 8, vec![3; 8_000].into());
+    world.flush();
+    assert_eq!(world.journal.usage().segments_live, 2);
+    world.journal.release_before(shard, 8);
+    world.flush();
+    // Everything but the batch.
+    let is_batch = |kind: &DiskOperationKind| matches!(kind, DiskOperationKind::Write { offset: 4096.., .. });
+    loop {
+        let at = world.disk.pending.iter().position(|operation| !is_batch(&operation.kind));
+        let Some(at) = at else { break };
+        let operation = world.disk.pending.remove(at);
+        let completion = world.disk.carry_out(operation);
+        world.journal.complete(completion, &mut world.out).expect("complete");
+        world.disk.submit(&mut world.out);
+        world.flush();
+    }
+    assert_eq!(world.disk.pending.len(), 1);
+    world.disk.pending.clear();
+    let (_, recovered) = recover(&mut world.disk, config()).expect("recovery");
+    assert_eq!(recovered.shards[&shard].checkpoint.as_ref().map(|found| found.index), Some(7));
+    assert_eq!(recovered.shards[&shard].entries, []);
+}
+
+/// Recovery writes: again what nothing vouches for, then the opening batch; after a clean end only the vouch again.
+#[test]
+fn what_nothing_vouches_for_is_written_again_and_each_opening_has_its_own_epoch() {
+    let mut world = World::new(22);
+    while world.complete_one().is_some() {}
+    for _ in 0..3 {
+        world.append_next(ShardId(0));
+        world.journal.flush(&mut world.out);
+    }
+    // They reach the disk, but the journal does not learn of it.
+    world.disk.submit(&mut world.out);
+    for operation in std::mem::take(&mut world.disk.pending) {
+        world.disk.carry_out(operation);
+    }
+    let mut last_epoch = 1;
+    for written_again in [3, 1, 1] {
+        let mut recovery = crate::Recovery::with_record_bytes_max(config(), RECORD_BYTES_MAX);
+        let (mut out, mut writes) = (Vec::new(), Vec::new());
+        recovery.start(&mut out);
+        let mut opened = None;
+        while opened.is_none() {
+            for operation in &out {
+                if let DiskOperationKind::Write { file, offset: offset @ 4096.., data } = &operation.kind {
+                    let before = &world.disk.files[file][*offset as usize..][..data.len()];
+                    writes.push((before == data, data.clone()));
+                }
+            }
+            world.disk.submit(&mut out);
+            let completion = world.disk.complete_one().expect("recovery goes on");
+            opened = recovery.complete(completion, &mut out).expect("recovery");
+        }
+        let (_, opening) = writes.pop().expect("the opening batch");
+        assert_eq!(writes.iter().filter(|(same, _)| *same).count(), written_again);
+        assert_eq!(writes.len(), written_again);
+        let header = BatchHeader::decode(&opening).expect("a batch").header;
+        assert_eq!(header.records, 0);
+        assert!(header.epoch > last_epoch);
+        last_epoch = header.epoch;
+    }
 }

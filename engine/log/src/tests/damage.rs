@@ -1,7 +1,7 @@
 //! Damage to what was durable is found, and says where it is and what to do; files of others are told apart.
 
-use super::disk::Disk;
 use super::world::{World, check, config, recover};
+use crate::batch::{self, BatchHeader};
 use crate::disk::FileName;
 use crate::{JournalConfig, JournalError};
 use overtake_base::{CoreId, ShardId};
@@ -50,18 +50,85 @@ fn no_changed_byte_is_believed() {
     assert!(found > 100 && harmless > 100, "{found} {harmless}");
 }
 
-#[test]
-fn a_batch_overwritten_by_an_older_one_is_found() {
+/// Six entries, each a batch of one block, everything durable: batches 2 to 7 from offset 8192 on.
+fn six_batches() -> World {
     let mut world = World::new(5);
-    for _ in 0..6 {
-        world.append_entry(
-            ShardId(0),
-            world.model.appended.len() as u64 + 1,
-            bytes::Bytes::from_static(b"x"),
-        );
+    for index in 1..=6 {
+        world.append_entry(ShardId(0), index, bytes::Bytes::from_static(b"x"));
         world.flush();
         while world.complete_one().is_some() {}
     }
+    world
+}
+
+/// The batch at this offset of the first segment, changed and sealed again.
+fn forge(world: &mut World, offset: usize, change: fn(&mut BatchHeader)) {
+    let file = world.disk.files.get_mut(&FileName::Segment(0)).expect("the first segment");
+    let block = &mut file[offset..offset + 4096];
+    let mut header = BatchHeader::decode(block).expect("a batch").header;
+    let mut forged = block[..batch::HEADER_BYTES + header.payload_bytes as usize].to_vec();
+    change(&mut header);
+    header.seal(&mut forged);
+    block.copy_from_slice(&forged);
+}
+
+/// The last batch is whole, but not the one that comes next: whatever it says wrongly of itself, it is not taken.
+#[test]
+fn a_batch_that_belongs_elsewhere_is_not_taken() {
+    let forgeries: [fn(&mut BatchHeader); 8] = [
+        |header| header.store += 1,
+        |header| header.core = CoreId(9),
+        |header| header.sequence += 1,
+        |header| header.offset += 4096,
+        |header| header.number += 1,
+        |header| header.previous ^= 1,
+        |header| header.epoch -= 1,
+        |header| header.durable = header.number,
+    ];
+    for (at, change) in forgeries.into_iter().enumerate() {
+        let mut world = six_batches();
+        forge(&mut world, 4096 * 7, change);
+        if let Ok((_, recovered)) = recover(&mut world.disk, config()) {
+            assert_eq!(recovered.shards[&ShardId(0)].entries.len(), 5, "forgery {at}");
+        }
+    }
+}
+
+/// A whole batch in its place, but not the one that was written: the next one does not name it.
+#[test]
+fn a_batch_that_the_next_one_does_not_name_is_found() {
+    let mut world = six_batches();
+    forge(&mut world, 4096 * 3, |header| header.durable -= 1);
+    let error = recover(&mut world.disk, config()).expect_err("a batch of another history");
+    assert!(matches!(error, JournalError::Damaged { offset: 16_384, .. }), "{error}");
+}
+
+/// The newest segment's header is gone and no ready one comes after it, so that nothing else shows that it was there.
+#[test]
+fn the_newest_segment_is_missed_without_its_header() {
+    let mut world = World::new(7);
+    world.disk.files_max = 3;
+    // Five of them fill a segment to its last block.
+    for index in 1..=15 {
+        world.append_entry(ShardId(0), index, vec![1; 9_000].into());
+        world.flush();
+        while world.complete_one().is_some() {
+            world.flush();
+        }
+    }
+    assert_eq!(world.journal.usage().segments_live, 4, "the fourth has no file yet");
+    world.disk.pending.clear();
+    assert!(
+        recover(&mut world.disk.clone(), config()).is_err_and(|error| matches!(error, JournalError::Disk(_)))
+    );
+    world.disk.files.get_mut(&FileName::Segment(2)).expect("the newest")[40] ^= 1;
+    let error = recover(&mut world.disk, config()).expect_err("the header is damaged");
+    assert!(error.to_string().contains("the file holds batches of segment 3"), "{error}");
+}
+
+#[test]
+fn a_batch_overwritten_by_an_older_one_is_found() {
+    let mut world = six_batches();
     let file = world.disk.files.get_mut(&FileName::Segment(0)).expect("the first segment");
     file.copy_within(4096 * 2..4096 * 3, 4096 * 4);
     let error = recover(&mut world.disk, config()).expect_err("a misdirected write");
@@ -106,65 +173,4 @@ fn files_of_others_are_told_apart() {
     disk.files.get_mut(&FileName::Segment(0)).expect("a segment")[8] = 9;
     let error = recover(&mut disk, config()).expect_err("format 9");
     assert!(matches!(error, JournalError::OtherFormat { found: 9, expected: 1, .. }), "{error}");
-}
-
-/// A shard with a checkpoint at 10 and one at 20.
-fn with_two_checkpoints(released: u64) -> World {
-    let mut world = World::new(8);
-    for index in 1..=25 {
-        world.append_next(ShardId(0));
-        world.flush();
-        while world.complete_one().is_some() {}
-        if index == 10 || index == 20 {
-            world.checkpoint(ShardId(0));
-            while world.complete_one().is_some() {}
-        }
-    }
-    world.journal.release_before(ShardId(0), released);
-    while world.complete_one().is_some() {
-        world.flush();
-    }
-    // Segments go only when they are written anew.
-    for _ in 0..60 {
-        let released = world.model.appended.len() as u64 + 1;
-        world.append_next(ShardId(1));
-        world.journal.release_before(ShardId(1), released);
-        world.flush();
-        while world.complete_one().is_some() {}
-    }
-    world
-}
-
-fn damage_checkpoint(disk: &mut Disk, slot: u8, at: usize) {
-    disk.files.get_mut(&FileName::Checkpoint(0, slot)).expect("a checkpoint")[at] ^= 1;
-}
-
-#[test]
-fn the_older_checkpoint_stands_in_for_a_damaged_one() {
-    for at in [0, 40, 85] {
-        let mut world = with_two_checkpoints(11);
-        damage_checkpoint(&mut world.disk, 0, at);
-        let (_, recovered) = recover(&mut world.disk, config()).expect("the older one is good");
-        let shard = &recovered.shards[&ShardId(0)];
-        assert_eq!(shard.checkpoint.as_ref().map(|found| found.index), Some(10));
-        assert_eq!(shard.entries.first().map(|entry| entry.index), Some(11));
-        assert_eq!(shard.entries.len(), 15);
-        assert_eq!(recovered.report.damaged_checkpoints, [FileName::Checkpoint(0, 0)]);
-    }
-}
-
-#[test]
-fn a_damaged_checkpoint_whose_entries_are_gone_is_an_error() {
-    let mut world = with_two_checkpoints(26);
-    damage_checkpoint(&mut world.disk, 0, 85);
-    let error = recover(&mut world.disk, config()).expect_err("entries 11 to 20 are gone");
-    assert!(matches!(&error, JournalError::Damaged { file: FileName::Checkpoint(0, 0), .. }), "{error}");
-}
-
-#[test]
-fn a_journal_that_was_removed_is_not_an_empty_one() {
-    let mut world = with_two_checkpoints(1);
-    world.disk.files.retain(|file, _| matches!(file, FileName::Checkpoint(..)));
-    let error = recover(&mut world.disk, config()).expect_err("the journal is gone");
-    assert!(error.to_string().contains("there are checkpoints but no journal"), "{error}");
 }

@@ -1,5 +1,6 @@
 //! The journal on a simulated disk that loses power.
 
+mod checkpoints;
 mod crashes;
 mod damage;
 mod disk;

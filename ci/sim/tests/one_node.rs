@@ -276,3 +276,47 @@ fn an_idle_node_writes_nothing() {
     while !matches!(client.world.next(), Some(Notice::Timer { .. })) {}
     assert_eq!(operations(&client), before);
 }
+
+#[test]
+fn an_id_with_a_key_of_another_shard_is_recognised_both_ways() {
+    use overtake_base::MessageId;
+    for seed in 0..10 {
+        let mut client = Client::new(seed, 2, 8);
+        let mut enqueue = |id: Option<u128>, key: Option<&'static str>| {
+            let now_ms = client.world.now().wall.0;
+            let message = EnqueueMessage {
+                id: id.map(|random| MessageId::new(now_ms / 86_400_000 * 86_400_000 + 1, random)),
+                dedup_key: key.map(|key| key.as_bytes().into()),
+                ..EnqueueMessage::default()
+            };
+            match client.ask(&Request::Enqueue { queue: "work".into(), messages: vec![message] }) {
+                Response::Enqueued { mut results } => results.remove(0).unwrap(),
+                other => panic!("{other:?}"),
+            }
+        };
+        for n in 0..8 {
+            let keys = [
+                ["a", "b"],
+                ["c", "d"],
+                ["e", "f"],
+                ["g", "h"],
+                ["i", "j"],
+                ["k", "l"],
+                ["m", "n"],
+                ["o", "p"],
+            ];
+            let [key, other] = keys[n as usize];
+            let first = enqueue(Some(n), Some(key));
+            assert!(!first.duplicate);
+            for (id, key) in
+                [(Some(n), Some(key)), (Some(n), None), (Some(n), Some(other)), (Some(99 + n), Some(key))]
+            {
+                let again = enqueue(id, key);
+                assert!(again.duplicate && again.id == first.id, "seed {seed}: {id:?} {key:?}");
+            }
+            // The repeats claimed nothing: the other key is free, and so is the other id.
+            assert!(!enqueue(Some(199 + n), Some(other)).duplicate);
+            assert!(!enqueue(Some(99 + n), None).duplicate);
+        }
+    }
+}

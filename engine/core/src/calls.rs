@@ -229,6 +229,7 @@ fn queue_of(command: &Command) -> QueueId {
         | Command::Purge { queue }
         | Command::PurgeDeadLetters { queue }
         | Command::Redrive { queue, .. }
+        | Command::RememberId { queue, .. }
         | Command::NoteRefused { queue, .. } => *queue,
     }
 }

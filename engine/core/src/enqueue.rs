@@ -5,6 +5,7 @@ use crate::directory::QueueEntry;
 use crate::identity::Tenant;
 use crate::mesh::{Read, ShardReply, ShardRequest};
 use crate::sessions::Origin;
+use crate::stray::{Stray, StrayStep, is_stray, look_before, stray_replied};
 use crate::{Core, Operation, OperationId};
 use bytes::Bytes;
 use overtake_base::limits::CLIENT_ID_SKEW_MS_MAX;
@@ -27,9 +28,10 @@ pub(crate) struct EnqueueOperation {
     /// Set while a queue that did not exist is created.
     waiting: Option<(String, Vec<EnqueueMessage>)>,
     pub(crate) queue: Option<Arc<QueueEntry>>,
-    results: Vec<Option<Result<Enqueued, Refusal>>>,
-    parts: Vec<Part>,
+    pub(crate) results: Vec<Option<Result<Enqueued, Refusal>>>,
+    pub(crate) parts: Vec<Part>,
     outstanding: usize,
+    pub(crate) strays: Vec<Stray>,
     /// What a queue with limits over several shards still has to admit.
     pub(crate) pending: Vec<Placed>,
     pub(crate) admitted: Admitted,
@@ -44,9 +46,9 @@ pub(crate) struct Admitted {
 
 /// A message that has its id and its shard.
 pub(crate) struct Placed {
-    place: usize,
-    shard: ShardId,
-    message: NewMessage,
+    pub place: usize,
+    pub shard: ShardId,
+    pub message: NewMessage,
 }
 
 impl Placed {
@@ -56,14 +58,16 @@ impl Placed {
 }
 
 /// Places of messages in their request, and their ids.
-type Places = Vec<(usize, MessageId)>;
+pub(crate) type Places = Vec<(usize, MessageId)>;
 
 /// What a call was about.
-enum Part {
+pub(crate) enum Part {
     /// Messages stored by one command: their places and ids.
     Store(ShardId, Places),
     /// Whether a message that has no room is a repeat: its place, and the refusal if it is none.
     Repeat(ShardId, usize, RefusedReason),
+    /// A step of a message whose id and key belong to different shards.
+    Stray(usize, StrayStep),
     /// Refusals being counted: they are answered when they are, so that statistics never lag behind answers.
     Noted(Vec<usize>, RefusedReason),
     /// Answered.
@@ -125,6 +129,7 @@ impl Core {
             results: Vec::new(),
             parts: Vec::new(),
             outstanding: 0,
+            strays: Vec::new(),
             pending: Vec::new(),
             admitted: Admitted::default(),
         };
@@ -179,6 +184,7 @@ impl Core {
             results,
             parts: Vec::new(),
             outstanding: 0,
+            strays: Vec::new(),
             pending: placed,
             admitted: Admitted::default(),
         };
@@ -276,9 +282,12 @@ impl Core {
         let mut requests = Vec::new();
         let mut no_repeats = Vec::new();
         let reason = reason.unwrap_or(RefusedReason::Depth);
-        for (order, Placed { place, shard, message }) in
-            core::mem::take(&mut state.pending).into_iter().enumerate()
-        {
+        for (order, placed) in core::mem::take(&mut state.pending).into_iter().enumerate() {
+            if order < admitted && is_stray(&queue, &placed) {
+                look_before(&mut state, &queue, placed, &mut requests);
+                continue;
+            }
+            let Placed { place, shard, message } = placed;
             if order < admitted {
                 let (messages, places) = shards.entry(shard).or_default();
                 places.push((place, message.id));
@@ -324,14 +333,15 @@ impl Core {
         reply: ShardReply,
     ) {
         state.outstanding -= 1;
-        let mut noting = None;
+        let mut then = None;
         match core::mem::replace(&mut state.parts[part], Part::Over) {
             Part::Store(shard, places) => self.stored(&mut state, shard, places, reply),
+            Part::Stray(stray, step) => then = stray_replied(&mut state, stray, step, &reply),
             Part::Repeat(shard, place, reason) => match reply {
                 ShardReply::Found(Some(id)) => {
                     state.results[place] = Some(Ok(Enqueued { id, shard: shard.0, duplicate: true }));
                 }
-                ShardReply::Found(None) => noting = Some((place, reason)),
+                ShardReply::Found(None) => then = note_refused(&mut state, place, reason),
                 reply => state.results[place] = Some(Err(failed(&reply))),
             },
             Part::Noted(places, reason) => {
@@ -339,13 +349,11 @@ impl Core {
             }
             Part::Over => {}
         }
-        if let (Some((place, reason)), Some(queue)) = (noting, state.queue.clone()) {
-            let part = state.parts.len();
-            state.parts.push(Part::Noted(vec![place], reason));
+        if let Some((shard, request)) = then {
+            let part = state.parts.len() - 1;
             state.outstanding += 1;
             self.operations.insert(operation, Operation::Enqueue(state));
-            let command = Command::NoteRefused { queue: queue.record.id, reason, count: 1 };
-            return self.call(operation, part, queue.home(), ShardRequest::Command(command));
+            return self.call(operation, part, shard, request);
         }
         if state.outstanding > 0 {
             self.operations.insert(operation, Operation::Enqueue(state));
@@ -369,14 +377,7 @@ impl Core {
             }
         };
         for ((place, id), outcome) in places.into_iter().zip(outcomes) {
-            state.results[place] = Some(match outcome {
-                EnqueueOutcome::Stored => {
-                    self.counters.enqueued += 1;
-                    Ok(Enqueued { id, shard: shard.0, duplicate: false })
-                }
-                EnqueueOutcome::Duplicate(id) => Ok(Enqueued { id, shard: shard.0, duplicate: true }),
-                EnqueueOutcome::Refused(reason) => Err(no_room(reason)),
-            });
+            state.results[place] = Some(result_of(shard, id, outcome));
         }
     }
 
@@ -417,6 +418,27 @@ impl Core {
     pub(crate) fn time(&self) -> UnixMillis {
         self.time
     }
+}
+
+/// What a shard's outcome for one message means for its sender.
+pub(crate) fn result_of(shard: ShardId, id: MessageId, outcome: EnqueueOutcome) -> Result<Enqueued, Refusal> {
+    match outcome {
+        EnqueueOutcome::Stored => Ok(Enqueued { id, shard: shard.0, duplicate: false }),
+        EnqueueOutcome::Duplicate(id) => Ok(Enqueued { id, shard: shard.0, duplicate: true }),
+        EnqueueOutcome::Refused(reason) => Err(no_room(reason)),
+    }
+}
+
+/// Counts one refusal before it is answered.
+fn note_refused(
+    state: &mut EnqueueOperation,
+    place: usize,
+    reason: RefusedReason,
+) -> Option<(ShardId, ShardRequest)> {
+    let queue = state.queue.as_ref()?;
+    state.parts.push(Part::Noted(vec![place], reason));
+    let command = Command::NoteRefused { queue: queue.record.id, reason, count: 1 };
+    Some((queue.home(), ShardRequest::Command(command)))
 }
 
 const ID_RANDOM_MASK: u128 = (1 << 80) - 1;

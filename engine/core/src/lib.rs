@@ -25,6 +25,7 @@ mod replica;
 mod sessions;
 mod settle;
 mod storage;
+mod stray;
 mod view;
 mod waiting;
 

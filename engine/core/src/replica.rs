@@ -217,6 +217,7 @@ fn encoded_bytes(command: &Command) -> usize {
             | Command::Cancel { .. }
             | Command::Purge { .. }
             | Command::PurgeDeadLetters { .. }
+            | Command::RememberId { .. }
             | Command::NoteRefused { .. } => 0,
         }
 }

@@ -8,7 +8,7 @@ use overtake_base::{Level, MessageId, QueueId, Sequence, UnixMillis};
 pub enum Answer {
     /// The queue is not on this shard (deleted, or never created).
     NoQueue,
-    /// To `Configure`, `Delete`, `Unlease` and `NoteRefused`.
+    /// To `Configure`, `Delete`, `Unlease`, `RememberId` and `NoteRefused`.
     Done,
     /// To `Enqueue`: one for each message, in order.
     Enqueued(Vec<EnqueueOutcome>),

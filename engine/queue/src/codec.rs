@@ -20,6 +20,7 @@ const PURGE: u8 = 8;
 const PURGE_DEAD_LETTERS: u8 = 9;
 const REDRIVE: u8 = 10;
 const NOTE_REFUSED: u8 = 11;
+const REMEMBER_ID: u8 = 12;
 
 /// Fewest bytes of a message, a lease key, an extension, a return and a pick: a count that the bytes left cannot hold
 /// is refused before anything is allocated for it.
@@ -96,6 +97,10 @@ pub(crate) fn write_command(out: &mut Writer<'_>, command: &Command) {
             write_selection(out, &redrive.selection);
             out.option(redrive.priority, |out, level| out.u8(level.0));
             out.option(redrive.rate_per_1000_s, Writer::u64);
+        }
+        Command::RememberId { queue, id } => {
+            head(out, REMEMBER_ID, *queue);
+            out.u128(id.0);
         }
         Command::NoteRefused { queue, reason, count } => {
             head(out, NOTE_REFUSED, *queue);
@@ -217,6 +222,7 @@ pub(crate) fn read_command<'a>(input: &mut Reader<'a>) -> Result<RawCommand<'a>,
                 rate_per_1000_s: input.option("rate", |input| input.u64("rate"))?,
             },
         },
+        REMEMBER_ID => Command::RememberId { queue, id: MessageId(input.u128("id")?) },
         NOTE_REFUSED => {
             Command::NoteRefused { queue, reason: read_reason(input)?, count: input.u64("count")? }
         }

@@ -38,6 +38,9 @@ pub enum Command {
     PurgeDeadLetters { queue: QueueId },
     /// Bring dead letters back.
     Redrive { queue: QueueId, redrive: Redrive },
+    /// Remember a client-made id for the dedup window here, where its id belongs, though its message lives where its dedup
+    /// key belongs: a repeat of the id alone is then recognised.
+    RememberId { queue: QueueId, id: MessageId },
     /// Count refusals that never reached a log, so that totals survive restarts.
     NoteRefused { queue: QueueId, reason: RefusedReason, count: u64 },
 }

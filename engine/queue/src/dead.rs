@@ -95,12 +95,14 @@ impl Queue {
         let chosen = self.chosen_dead(shared, &redrive.selection);
         let Some(rate_per_1000_s) = redrive.rate_per_1000_s else {
             let fitting = chosen.iter().take_while(|slot| self.redrive_one(shared, **slot, redrive.priority));
-            return fitting.count() as u64;
+            let moved = fitting.count() as u64;
+            self.drop_idle_jobs(shared);
+            return moved;
         };
         if chosen.is_empty() {
             return 0;
         }
-        self.last_job += 1;
+        self.last_job = self.last_job.wrapping_add(1);
         let number = self.last_job;
         for slot in &chosen {
             shared.messages.extra_mut(*slot).job = Some(number);
@@ -145,36 +147,42 @@ impl Queue {
     pub(crate) fn run_jobs(&mut self, shared: &mut Shared, max: usize) -> usize {
         let mut jobs = core::mem::take(&mut self.jobs);
         let mut taken = 0;
-        jobs.retain_mut(|job| {
-            let (turns, done) = self.run_job(shared, job, max - taken);
-            taken += turns;
-            !done
-        });
+        for job in &mut jobs {
+            taken += self.run_job(shared, job, max - taken);
+        }
+        self.jobs = jobs;
+        self.drop_idle_jobs(shared);
+        taken
+    }
+
+    /// Drops the jobs that nothing waits for. Done whenever dead letters go, so that the front of a job always waits.
+    fn drop_idle_jobs(&mut self, shared: &mut Shared) {
+        let mut jobs = core::mem::take(&mut self.jobs);
+        jobs.retain_mut(|job| self.next_of_job(shared, job).is_some());
         self.jobs = jobs;
         if self.jobs.is_empty() {
             shared.jobs.remove(&self.id);
         }
-        taken
     }
 
-    /// Gives how many turns were taken, and whether nothing waits for the job any more.
-    fn run_job(&mut self, shared: &mut Shared, job: &mut RedriveJob, max: usize) -> (usize, bool) {
+    /// Gives how many turns were taken.
+    fn run_job(&mut self, shared: &mut Shared, job: &mut RedriveJob, max: usize) -> usize {
         for taken in 0..max {
-            let Some(slot) = self.next_of_job(shared, job) else { return (taken, true) };
+            let Some(slot) = self.next_of_job(shared, job) else { return taken };
             if job.next_turn() > shared.time {
-                return (taken, false);
+                return taken;
             }
             if job.blocked && self.room_for(u64::from(shared.messages[slot].body_bytes)).is_ok() {
                 (job.begun, job.moved, job.blocked) = (shared.time, 0, false);
             }
             if !self.redrive_one(shared, slot, job.priority) {
                 job.blocked = true;
-                return (taken, false);
+                return taken;
             }
             job.ids.pop_front();
             job.moved += 1;
         }
-        (max, job.ids.is_empty())
+        max
     }
 
     /// The dead letter whose turn is next. Ids that were deleted, brought back or taken over meanwhile are dropped.
@@ -191,15 +199,15 @@ impl Queue {
         None
     }
 
-    /// When a redrive job has something to do.
+    /// When a redrive job has something to do. Without room it has nothing: what makes room is an entry of its own.
     pub(crate) fn next_job_turn(&self, shared: &Shared) -> UnixMillis {
         let turn = |job: &RedriveJob| {
-            if job.blocked && !self.job_has_room(shared, job) { UnixMillis::NEVER } else { job.next_turn() }
+            if self.job_has_room(shared, job) { job.next_turn() } else { UnixMillis::NEVER }
         };
         self.jobs.iter().map(turn).min().unwrap_or(UnixMillis::NEVER)
     }
 
-    /// Whether a blocked job can go on: there is room for its next dead letter, or that one is gone.
+    /// Whether there is room for the job's next dead letter.
     fn job_has_room(&self, shared: &Shared, job: &RedriveJob) -> bool {
         let next = job.ids.front().and_then(|id| self.dead.get(id.0, |slot| shared.messages[slot].id().0));
         next.is_none_or(|slot| self.room_for(u64::from(shared.messages[slot].body_bytes)).is_ok())
@@ -212,6 +220,7 @@ impl Queue {
             self.shift(shared, *slot, Event::PurgeDead, |_, _| {});
         }
         self.totals.purged += slots.len() as u64;
+        self.drop_idle_jobs(shared);
         slots.len() as u64
     }
 }

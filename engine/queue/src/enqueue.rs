@@ -7,7 +7,7 @@ use crate::life_cycle::State;
 use crate::message::{CLIENT_MADE_ID, Message};
 use crate::queue::Queue;
 use crate::shared::Shared;
-use overtake_base::{Sequence, UnixMillis};
+use overtake_base::{MessageId, Sequence, UnixMillis};
 
 impl Queue {
     /// Stores messages of the log entry `index`, one after the other: one that repeats an earlier one of the same batch
@@ -48,6 +48,15 @@ impl Queue {
         self.totals.enqueued += 1;
         self.admit(shared, message, None);
         EnqueueOutcome::Stored
+    }
+
+    /// Remembers an id whose message lives on the shard of its dedup key.
+    pub(crate) fn remember_id(&mut self, shared: &mut Shared, id: MessageId) {
+        let window_ms = self.config.dedup_window_s.saturating_mul(1_000);
+        if window_ms > 0 && !self.dedup.has_id(id, shared.time) {
+            self.dedup.remember_id(id, shared.time.plus_ms(window_ms));
+            self.schedule_forgetting(shared);
+        }
     }
 
     fn new_message(&self, shared: &mut Shared, index: u64, raw: &RawMessage<'_>) -> Message {

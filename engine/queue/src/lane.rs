@@ -72,7 +72,8 @@ impl Hunger {
         }
     }
 
-    /// The alarm went off: true where the lane is starved by now.
+    /// The alarm went off: true where the lane is starved. One that stood too early is set anew, also where the lane's
+    /// deadline has come by now: what else was due before it may take the lane's visible work away.
     pub(crate) fn alarm(
         &mut self,
         shared: &mut Shared,
@@ -80,8 +81,9 @@ impl Hunger {
         level: Level,
         starvation_ms: u64,
     ) -> bool {
+        let stood_at = self.alarm_at;
         self.end(shared, queue, level);
-        self.counted = self.deadline(starvation_ms) <= shared.time;
+        self.counted = stood_at.is_some_and(|at| self.deadline(starvation_ms) <= at);
         self.set_alarm(shared, queue, level, starvation_ms);
         self.counted
     }

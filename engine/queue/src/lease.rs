@@ -91,17 +91,17 @@ impl Queue {
     /// Serves one pick of a planner; false where the request is full.
     fn lease_pick(&mut self, shared: &mut Shared, run: &mut Run, pick: Pick) -> bool {
         let mut wanted = pick.count;
-        let picked: LevelSet = [pick.level].into_iter().collect();
+        let picked = self.level(pick.level);
         while wanted > 0 && run.left > 0 {
             // Something more urgent may have come since the planner looked. A share takes exactly its level.
             let aging = self.config.scheduling == Scheduling::Aging;
             let candidates = match (pick.share, aging) {
-                (true, _) => common(self.visible, picked),
+                (true, _) => self.visible.iter().filter(|level| *level == picked).collect(),
                 (false, true) => self.visible,
-                (false, false) => self.visible.up_to(pick.level),
+                (false, false) => self.visible.up_to(picked),
             };
             let Some(level) = self.most_urgent(shared, without(candidates, run.barred)) else { break };
-            if aging && level != pick.level && !self.goes_before(shared, level, pick.level) {
+            if aging && level != picked && !self.goes_before(shared, level, picked) {
                 break;
             }
             match self.ask(shared, run, level, if pick.share { SHARE } else { 0 }) {
@@ -156,7 +156,7 @@ impl Queue {
 
     fn deliver(&mut self, shared: &mut Shared, run: &Run, slot: u32, flags: u8) -> Delivery {
         let share = flags & SHARE != 0;
-        let inverted = !share && self.is_inversion(shared, slot);
+        let inverted = !share && self.is_inversion(shared, slot, run.barred);
         self.count_delivery(shared, slot, share, inverted);
         let expires_at = run.expires_at;
         self.shift(shared, slot, Event::Lease, |shared, slot| {
@@ -194,20 +194,19 @@ impl Queue {
         lane.hunger.feed(shared, self.id, level, starvation_ms);
     }
 
-    /// Whether something two or more levels more urgent has been visible for longer than the bound.
-    fn is_inversion(&self, shared: &Shared, slot: u32) -> bool {
+    /// Whether something two or more levels more urgent has been visible for longer than the bound. What a rate cap holds
+    /// back is not passed over.
+    fn is_inversion(&self, shared: &Shared, slot: u32, barred: LevelSet) -> bool {
         let message = &shared.messages[slot];
         let now = shared.time;
+        let visible = without(self.visible, barred);
         let overdue = |level: Level| now.since(self.head_since(shared, level)) > INVERSION_BOUND_MS;
         if self.config.scheduling == Scheduling::Aging {
             let own = effective_level(message.level, message.since, self.config.aging_s, now);
             return own >= 2
-                && self
-                    .visible
-                    .iter()
-                    .any(|level| self.effective(shared, level) + 2 <= own && overdue(level));
+                && visible.iter().any(|level| self.effective(shared, level) + 2 <= own && overdue(level));
         }
-        message.level.0 >= 2 && self.visible.up_to(Level(message.level.0 - 2)).iter().any(overdue)
+        message.level.0 >= 2 && visible.up_to(Level(message.level.0 - 2)).iter().any(overdue)
     }
 
     fn drop_expired_heads(&mut self, shared: &mut Shared, level: Level) {
@@ -234,9 +233,11 @@ impl Queue {
             limiter.give_back(level);
         }
         let over = message.expires_at() <= shared.time;
-        self.shift(shared, slot, Event::Unlease, |shared, slot| shared.messages[slot].deliveries -= 1);
+        shared.messages[slot].deliveries -= 1;
         if over {
             self.expire(shared, slot);
+        } else {
+            self.shift(shared, slot, Event::Unlease, |_, _| {});
         }
     }
 }
@@ -249,8 +250,4 @@ fn effective_level(level: Level, since: UnixMillis, aging_s: u64, now: UnixMilli
 
 fn without(set: LevelSet, barred: LevelSet) -> LevelSet {
     if barred.is_empty() { set } else { set.iter().filter(|level| !barred.contains(*level)).collect() }
-}
-
-fn common(set: LevelSet, other: LevelSet) -> LevelSet {
-    set.iter().filter(|level| other.contains(*level)).collect()
 }

@@ -29,3 +29,6 @@ mod snapshot;
 mod sorted_slots;
 mod timers;
 mod views;
+
+#[cfg(test)]
+mod tests;

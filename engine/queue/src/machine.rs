@@ -104,8 +104,13 @@ impl Machine {
             Command::Redrive { queue, redrive } => {
                 self.with(queue, |queue, shared| Answer::Redriven(queue.redrive(shared, &redrive)))
             }
+            Command::RememberId { queue, id } => self.with(queue, |queue, shared| {
+                queue.remember_id(shared, id);
+                Answer::Done
+            }),
             Command::NoteRefused { queue, reason, count } => self.with(queue, |queue, _| {
-                queue.totals.refused[reason as usize] += count;
+                let refused = &mut queue.totals.refused[reason as usize];
+                *refused = refused.saturating_add(count);
                 Answer::Done
             }),
         }

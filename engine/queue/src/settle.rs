@@ -90,20 +90,20 @@ impl Queue {
             });
             return;
         }
-        let over = message.expires_at() <= now;
+        if message.expires_at() <= now {
+            remember(shared, slot, cause);
+            return self.expire(shared, slot);
+        }
         let backoff_ms = || self.config.backoff.map_or(0, |backoff| backoff.delay_ms(failures));
         let delay_ms = delay_ms.unwrap_or_else(backoff_ms);
-        let event = if delay_ms == 0 || over { Event::Return } else { Event::ReturnLater };
+        let event = if delay_ms == 0 { Event::Return } else { Event::ReturnLater };
         self.shift(shared, slot, event, |shared, slot| {
             remember(shared, slot, cause);
             shared.messages[slot].due = now.plus_ms(delay_ms);
         });
-        if over {
-            self.expire(shared, slot);
-        }
     }
 
-    /// The message's time to live is over, and it is not leased.
+    /// The message's time to live is over, and no lease runs.
     pub(crate) fn expire(&mut self, shared: &mut Shared, slot: u32) {
         let now = shared.time;
         if self.config.dead_letter_expired {

@@ -1,88 +1,26 @@
 //! The journal of one core: records of all its shards go into batches, batches into segments, each batch with one
 //! durable write. Nothing is reported durable before everything appended earlier is.
 
+mod answers;
+mod reads;
+mod recycle;
+
+pub use answers::{CheckpointWritten, Completed, EntryRead, JournalUsage, ReadError};
+
 use crate::checkpoint::{CheckpointHeader, state_checksum};
 use crate::config::{BatchNumber, JournalConfig};
-use crate::disk::{
-    BLOCK_BYTES, DiskCompletion, DiskDone, DiskError, DiskOperation, DiskOperationKind, FileName,
-};
+use crate::disk::{BLOCK_BYTES, DiskCompletion, DiskError, DiskOperation, DiskOperationKind, FileName};
 use crate::error::JournalError;
 use crate::index::{HardState, Place, Position, ShardIndex};
-use crate::record::{self, Record};
+use crate::record::Record;
 use crate::segment::SegmentHeader;
 use crate::segments::{Segments, Step};
 use crate::writer::{ChainEnd, Writer};
 use bytes::Bytes;
+use overtake_base::ShardId;
 use overtake_base::hash::Map;
-use overtake_base::{Reader, ShardId, codec};
+use reads::WaitingRead;
 use std::collections::BTreeMap;
-
-/// Why an entry could not be read.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum ReadError {
-    /// The entry was released or replaced in the meantime.
-    Gone,
-    /// What the disk answered is not what was written: the shard's replica here must not be trusted any more.
-    Damaged(JournalError),
-}
-
-/// The answer to [`Journal::read_entry`].
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct EntryRead {
-    /// The caller's.
-    pub token: u64,
-    /// The shard.
-    pub shard: ShardId,
-    /// The entry's index.
-    pub index: u64,
-    /// The entry's data.
-    pub result: Result<Bytes, ReadError>,
-}
-
-/// The answer to [`Journal::write_checkpoint`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct CheckpointWritten {
-    /// The shard.
-    pub shard: ShardId,
-    /// Index of the checkpoint.
-    pub index: u64,
-    /// False: the disk is full; the checkpoint before is still the newest.
-    pub written: bool,
-}
-
-/// What one completion brought.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Completed {
-    /// [`Journal::durable`] has moved.
-    pub durable_moved: bool,
-    /// Entries read.
-    pub reads: Vec<EntryRead>,
-    /// A checkpoint that is written, or found no room.
-    pub checkpoint: Option<CheckpointWritten>,
-}
-
-/// Figures for metrics and for deciding about checkpoints.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct JournalUsage {
-    /// Segments that hold what is needed.
-    pub segments_live: usize,
-    /// Segments ready to be written.
-    pub segments_ready: usize,
-    /// Files that are not needed.
-    pub segments_free: usize,
-    /// Length of all segment files, in bytes.
-    pub file_bytes: u64,
-    /// Bytes written as batches since a segment was last freed.
-    pub bytes_since_recycle: u64,
-    /// Bytes written as batches since the journal was opened.
-    pub bytes_written: u64,
-    /// Entries in the index.
-    pub index_entries: usize,
-    /// Bytes appended that are not durable yet.
-    pub backlog_bytes: usize,
-    /// Batches being written.
-    pub writes_in_flight: usize,
-}
 
 /// What an operation under way is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -93,14 +31,6 @@ enum Purpose {
     Remove(u32),
     Read { file: u32, token: u64, shard: ShardId, index: u64, place: Place },
     Checkpoint { shard: ShardId, index: u64 },
-}
-
-/// A read of an entry that is not durable yet.
-#[derive(Clone, Copy, Debug)]
-struct WaitingRead {
-    token: u64,
-    shard: ShardId,
-    index: u64,
 }
 
 /// The journal. Made by [`crate::Recovery`].
@@ -152,7 +82,7 @@ impl Journal {
     /// Appends to the open batch and answers its number. The bytes are copied here, once.
     ///
     /// # Panics
-    /// Where an entry's data is longer than [`record::DATA_BYTES_MAX`]: it could be written but not read back.
+    /// Where an entry's data is longer than [`crate::record::DATA_BYTES_MAX`]: it could be written but not read back.
     pub fn append(&mut self, record: Record<'_>) -> BatchNumber {
         if let Record::Entry { data, .. } = record {
             assert!(data.len() <= self.record_bytes_max, "an entry of {} bytes", data.len());
@@ -269,33 +199,6 @@ impl Journal {
         self.writer.durable()
     }
 
-    /// Asks for an entry's data; [`Completed::reads`] brings it, with the token. False: the entry is not in the
-    /// journal. An entry that is not durable yet is read when it is.
-    pub fn read_entry(
-        &mut self,
-        shard: ShardId,
-        index: u64,
-        token: u64,
-        out: &mut Vec<DiskOperation>,
-    ) -> bool {
-        let Some(place) = self.shards.get(&shard).and_then(|shard| shard.get(index)).copied() else {
-            return false;
-        };
-        let at = self.position(place);
-        let live = if at < self.writer.durable_end() { self.segments.get_mut(at.sequence) } else { None };
-        let Some(file) = live.and_then(|live| live.file) else {
-            self.waiting_reads.push(WaitingRead { token, shard, index });
-            return true;
-        };
-        let start = at.offset - at.offset % BLOCK_BYTES as u64;
-        let end = at.offset + (record::HEADER_BYTES + place.data_bytes as usize) as u64;
-        // Bounded by the segment's length, which is below 4 GiB.
-        let length = (end.next_multiple_of(BLOCK_BYTES as u64) - start) as u32;
-        let kind = DiskOperationKind::Read { file: FileName::Segment(file), offset: start, length };
-        self.start(Purpose::Read { file, token, shard, index, place }, kind, out);
-        true
-    }
-
     /// Term of an entry that is in the journal.
     #[must_use]
     pub fn entry_term(&self, shard: ShardId, index: u64) -> Option<u64> {
@@ -309,7 +212,9 @@ impl Journal {
     }
 
     /// Writes a checkpoint of the shard over the older of its two; [`Completed::checkpoint`] tells when it is durable.
-    /// `index` and `term` are of the last entry that `state` contains.
+    /// `index` and `term` are of the last entry that `state` contains. Every entry up to it must be durable here (or
+    /// the state come from a peer's snapshot): a state that knows entries which a power loss may still take would
+    /// leave payloads behind that are nowhere. One at a time for each shard.
     pub fn write_checkpoint(
         &mut self,
         shard: ShardId,
@@ -467,99 +372,6 @@ impl Journal {
             }
         }
         moved
-    }
-
-    fn needs(&self, shard: ShardId, highest: u64) -> bool {
-        self.shards.get(&shard).is_none_or(|shard| highest >= shard.released)
-    }
-
-    /// Frees the oldest segments that nothing needs. A hard state whose only copy is in one is appended again; the
-    /// segment is free when that copy is durable.
-    fn recycle(&mut self) {
-        while self.recycle_wanted {
-            let Some((oldest, next)) = self.segments.oldest_and_next() else { break };
-            // Recovery begins in the segment after; a durable batch there carries the chain on.
-            let durable = self.writer.durable();
-            if next.first_batch == 0 || next.first_batch > durable {
-                return;
-            }
-            if oldest.highest.iter().any(|(shard, highest)| self.needs(*shard, *highest)) {
-                break;
-            }
-            if oldest.hard_states > 0 {
-                let (sequence, last_batch) = (oldest.sequence, oldest.last_batch);
-                self.append_hard_states_again(sequence, last_batch);
-                return;
-            }
-            self.segments.free_oldest();
-            self.bytes_since_recycle = 0;
-        }
-        self.recycle_wanted = false;
-    }
-
-    fn append_hard_states_again(&mut self, sequence: u64, last_batch: BatchNumber) {
-        let alone = |index: &ShardIndex| {
-            index.hard_state_sequence == Some(sequence) && index.hard_state_batch <= last_batch
-        };
-        let records: Vec<_> = (self.shards.iter())
-            .filter(|(_, index)| alone(index))
-            .filter_map(|(shard, index)| Some((*shard, index.hard_state?)))
-            .collect();
-        for (shard, HardState { term, vote, commit }) in records {
-            self.append(Record::HardState { shard, term, vote, commit });
-        }
-    }
-
-    fn position(&self, place: Place) -> Position {
-        Position {
-            sequence: self.segments.full_sequence(place.sequence_low),
-            offset: u64::from(place.offset),
-        }
-    }
-
-    fn start_waiting_reads(&mut self, completed: &mut Completed, out: &mut Vec<DiskOperation>) {
-        for WaitingRead { token, shard, index } in std::mem::take(&mut self.waiting_reads) {
-            if !self.read_entry(shard, index, token, out) {
-                completed.reads.push(EntryRead { token, shard, index, result: Err(ReadError::Gone) });
-            }
-        }
-    }
-
-    fn entry_read(
-        &self,
-        file: u32,
-        shard: ShardId,
-        index: u64,
-        place: Place,
-        result: Result<DiskDone, DiskError>,
-    ) -> Result<Bytes, ReadError> {
-        // A released entry's segment may have been written anew while the read was under way.
-        if self.shards.get(&shard).and_then(|shard| shard.get(index)) != Some(&place) {
-            return Err(ReadError::Gone);
-        }
-        let block = match result {
-            Ok(DiskDone::Read(block)) => block,
-            Ok(_) => return Err(ReadError::Damaged(JournalError::Disk("a read answered no bytes".into()))),
-            Err(error) => return Err(ReadError::Damaged(JournalError::Disk(error.detail))),
-        };
-        let damaged = |what: &str| {
-            ReadError::Damaged(JournalError::Damaged {
-                file: FileName::Segment(file),
-                offset: u64::from(place.offset),
-                detail: format!("entry {index} of shard {shard}: {what}"),
-            })
-        };
-        let skip = (place.offset as usize % BLOCK_BYTES).min(block.len());
-        let mut reader = Reader::new(&block[skip..]);
-        match Record::decode(&mut reader) {
-            Ok(Record::Entry { shard: found, index: at, term, data, .. })
-                if (found, at, term) == (shard, index, place.term) =>
-            {
-                Ok(codec::share(&block, data))
-            }
-            Ok(_) => Err(damaged("another record is in its place")),
-            Err(malformed) => Err(damaged(malformed.0)),
-        }
     }
 }
 

@@ -6,6 +6,7 @@ mod exit;
 mod render;
 mod run;
 mod screen;
+mod serve;
 
 use clap::Parser;
 use std::process::ExitCode;

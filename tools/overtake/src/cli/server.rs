@@ -53,6 +53,9 @@ pub struct GatewayArgs {
     /// Address of the HTTP API
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7401")]
     pub http: SocketAddr,
+    /// Every caller needs a token, which goes on to the server; without it all act with --token, or with none
+    #[arg(long)]
+    pub auth: bool,
     #[command(flatten)]
     pub server: Server,
 }

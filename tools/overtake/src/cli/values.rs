@@ -135,7 +135,7 @@ pub fn header(text: &str) -> Result<(String, String), String> {
 
 /// A time: RFC 3339 ending in Z, or Unix milliseconds.
 pub fn time(text: &str) -> Result<UnixMillis, String> {
-    text.parse().ok().map(UnixMillis).ok_or_else(|| {
+    overtake_gateway::json::parse_time(text).or_else(|| text.parse().ok().map(UnixMillis)).ok_or_else(|| {
         "expected a time like 2030-01-31T08:00:00Z, or Unix milliseconds like 1900000000000".to_owned()
     })
 }
@@ -231,6 +231,15 @@ mod tests {
         assert_eq!((level("0"), level("p3"), level("P99")), (Ok(0), Ok(3), Ok(99)));
         for bad in ["", "p", "100", "-1", "pp1"] {
             assert!(level(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn times_are_rfc_3339_or_unix_milliseconds() {
+        assert_eq!(time("1970-01-01T00:00:01.5Z"), Ok(UnixMillis(1_500)));
+        assert_eq!(time("1900000000000"), Ok(UnixMillis(1_900_000_000_000)));
+        for bad in ["tomorrow", "-1", "2030-01-31", "2030-01-31T08:00:00+01:00", ""] {
+            assert!(time(bad).is_err(), "{bad}");
         }
     }
 

@@ -29,8 +29,8 @@ pub struct Node {
     pub http: SocketAddr,
     /// Address of the binary protocol.
     pub quic: SocketAddr,
-    /// Cores, 1..=64.
-    pub cores: u16,
+    /// Cores, 1..=64; as the data folder has them, and for a new one all CPUs, where absent.
+    pub cores: Option<u16>,
     /// Shards, 1..=1024; as the data folder has them where absent.
     pub shards: Option<u16>,
     /// Unknown queues appear at their first accepted enqueue.
@@ -42,13 +42,13 @@ pub struct Node {
 }
 
 impl Node {
-    /// Flags win over the file, the file over defaults. `cpus`: cores of a node that names none.
-    pub fn resolve(flags: NodeArgs, auto_create: bool, file: ConfigFile, cpus: u16) -> Self {
+    /// Flags win over the file, the file over defaults.
+    pub fn resolve(flags: NodeArgs, auto_create: bool, file: ConfigFile) -> Self {
         Self {
             data: flags.data.or(file.data).unwrap_or_else(|| DATA_DEFAULT.into()),
             http: flags.http.or(file.http).unwrap_or(HTTP_DEFAULT),
             quic: flags.quic.or(file.quic).unwrap_or(QUIC_DEFAULT),
-            cores: flags.cores.or(file.cores).unwrap_or(cpus),
+            cores: flags.cores.or(file.cores),
             shards: flags.shards.or(file.shards),
             auto_create: auto_create || file.auto_create.unwrap_or(false),
             tokens: file.tokens,
@@ -74,14 +74,17 @@ mod tests {
         let file =
             || ConfigFile::parse("data = '/a'\nhttp = '0.0.0.0:1'\ncores = 3\nauto_create = true").unwrap();
         let flags = NodeArgs { data: Some("/b".into()), cores: Some(4), ..NodeArgs::default() };
-        let node = Node::resolve(flags, false, file(), 9);
+        let node = Node::resolve(flags, false, file());
         assert_eq!(node.data, Path::new("/b"));
         assert_eq!(node.http.port(), 1);
         assert_eq!(node.quic, QUIC_DEFAULT);
-        assert_eq!((node.cores, node.shards, node.auto_create), (4, None, true));
+        assert_eq!((node.cores, node.shards, node.auto_create), (Some(4), None, true));
 
-        let node = Node::resolve(NodeArgs::default(), true, ConfigFile::default(), 9);
-        assert_eq!((node.data.as_path(), node.cores, node.auto_create), (Path::new(DATA_DEFAULT), 9, true));
+        let node = Node::resolve(NodeArgs::default(), true, ConfigFile::default());
+        assert_eq!(
+            (node.data.as_path(), node.cores, node.auto_create),
+            (Path::new(DATA_DEFAULT), None, true)
+        );
     }
 
     #[test]

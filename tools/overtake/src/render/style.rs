@@ -8,6 +8,7 @@ pub struct Style {
 
 impl Style {
     /// Never colours.
+    #[cfg(test)]
     pub const fn plain() -> Self {
         Self { colour: false }
     }

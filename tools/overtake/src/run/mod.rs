@@ -1,23 +1,92 @@
-//! What each command does.
+//! What each command does: connects where it must, asks, shows the answer, and says how it ended.
 
+mod dlq;
+mod enqueue;
 mod lines;
+mod look;
 mod process;
+mod queues;
+mod receive;
+mod refusal;
+mod remote;
+mod server;
+mod settle;
 mod stop;
+mod worker;
 
-use crate::cli::{Command, Format};
-use crate::exit::{Exit, Outcome};
+use crate::cli::{Cli, ClusterCommand, Command, Format, Remote, With};
+use crate::exit::{Exit, Failure, Outcome};
 use crate::screen::Screen;
+use clap::{Args, CommandFactory};
+use overtake_client::{Client, ClientError};
 
 /// Runs one command and says how it ended.
 pub fn command(command: Command) -> Exit {
-    let screen = Screen::new(Format::Table);
-    let _ = command;
-    let outcome: Outcome = Ok(Exit::Ok);
-    match outcome {
-        Ok(exit) => exit,
-        Err(failure) => {
-            screen.failure(&failure);
-            failure.exit
-        }
+    let outcome = dispatch(command);
+    outcome.unwrap_or_else(|failure| {
+        Screen::new(Format::Table).failure(&failure);
+        failure.exit
+    })
+}
+
+fn dispatch(command: Command) -> Outcome {
+    match command {
+        Command::Dev(args) => server::dev(args),
+        Command::Serve(args) => server::serve(args),
+        Command::Gateway(args) => server::gateway(&args),
+        Command::Config(command) => server::config(command),
+        Command::Completions(args) => completions(args.shell),
+        Command::Queue(command) => queues::run(command),
+        Command::Enqueue(with) => ask(with, enqueue::run),
+        Command::Receive(with) => ask(with, receive::run),
+        Command::Ack(with) => ask(with, settle::ack),
+        Command::Extend(with) => ask(with, settle::extend),
+        Command::Release(with) => ask(with, settle::release),
+        Command::Stats(with) => ask(with, look::stats),
+        Command::Peek(with) => ask(with, look::peek),
+        Command::Inspect(with) => ask(with, look::inspect),
+        Command::Cancel(with) => ask(with, look::cancel),
+        Command::Dlq(command) => dlq::run(command),
+        Command::Cluster(ClusterCommand::Status(with)) => ask(with, look::cluster),
     }
+}
+
+/// A connected command.
+struct Session {
+    client: Client,
+    remote: Remote,
+    screen: Screen,
+}
+
+impl Session {
+    /// The client's error as this command's failure.
+    fn failure(&self, error: ClientError) -> Failure {
+        remote::failure(&error, &self.remote.server.connect)
+    }
+}
+
+/// Connects, runs a command, and says goodbye to the server, so that it ends what the command left waiting.
+fn ask<T: Args>(with: With<T>, run: impl AsyncFnOnce(&Session, T) -> Outcome) -> Outcome {
+    let With { args, remote } = with;
+    runtime()?.block_on(async {
+        let client = remote::connect(&remote.server).await?;
+        let session = Session { client, screen: Screen::new(remote.output), remote };
+        let outcome = run(&session, args).await;
+        session.client.close().await;
+        outcome
+    })
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new(Exit::Failed, format!("cannot start: {error}")))
+}
+
+fn completions(shell: clap_complete::Shell) -> Outcome {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "overtake", &mut script);
+    Screen::new(Format::Table).print(&String::from_utf8_lossy(&script))?;
+    Ok(Exit::Ok)
 }

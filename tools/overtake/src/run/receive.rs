@@ -1,0 +1,99 @@
+//! `overtake receive`: print, print and ack, or hand to a worker.
+
+use super::Session;
+use super::stop::Stop;
+use super::worker::{Leases, Worker};
+use crate::cli::messages::ReceiveArgs;
+use crate::exit::{Exit, Failure, Outcome};
+use crate::render::messages as render;
+use overtake_base::limits::{LEASE_S_DEFAULT, WAIT_S_MAX};
+use overtake_client::{Delivered, Receive, Settle, Settled};
+use overtake_gateway::json;
+
+/// Messages of one receive that names no number, as in the HTTP API.
+const MAX_DEFAULT: u32 = 10;
+
+/// A queue to receive from.
+struct Source<'a> {
+    session: &'a Session,
+    receive: Receive,
+}
+
+impl Leases for Source<'_> {
+    async fn receive(&self) -> Result<Vec<Delivered>, Failure> {
+        let received = self.session.client.receive(self.receive.clone()).await;
+        received.map_err(|error| self.session.failure(error))
+    }
+
+    async fn settle(&self, settle: Settle) -> Result<Vec<Settled>, Failure> {
+        let settled =
+            self.session.client.settle(settle).await.map_err(|error| self.session.failure(error))?;
+        Ok([settled.ack, settled.extend, settled.release].concat())
+    }
+}
+
+/// Receives as the arguments say.
+pub async fn run(session: &Session, args: ReceiveArgs) -> Outcome {
+    let stop = Stop::listen()?;
+    let ReceiveArgs { queue, max, wait_s, lease_s, max_priority, worker, follow, exec, ack } = args;
+    let receive = Receive {
+        // A worker that works on one message at a time takes one: more would wait behind it, however urgent what
+        // comes meanwhile.
+        max: max.unwrap_or(if exec.is_some() { 1 } else { MAX_DEFAULT }),
+        // Without any wait, following would ask without end.
+        wait_s: if follow { wait_s.unwrap_or(WAIT_S_MAX).max(1) } else { wait_s.unwrap_or(0) },
+        lease_s: exec.is_some().then(|| lease_s.unwrap_or(LEASE_S_DEFAULT)).or(lease_s),
+        max_priority,
+        worker,
+        queue: queue.clone(),
+    };
+    let lease_s = receive.lease_s.unwrap_or(LEASE_S_DEFAULT);
+    let source = Source { session, receive };
+    match exec {
+        Some(command) => {
+            let screen = session.screen;
+            let worker =
+                Worker { leases: &source, queue: &queue, command: &command, lease_s, follow, stop, screen };
+            worker.run().await
+        }
+        None => print(&source, follow, ack, &stop).await,
+    }
+}
+
+async fn print(source: &Source<'_>, follow: bool, ack: bool, stop: &Stop) -> Outcome {
+    let screen = source.session.screen;
+    loop {
+        let messages = tokio::select! {
+            messages = source.receive() => messages?,
+            () = stop.asked() => return Ok(if follow { Exit::Ok } else { Exit::Nothing }),
+        };
+        if !(follow && messages.is_empty()) {
+            screen.answer(
+                || json::Received { messages: messages.iter().cloned().map(Into::into).collect() },
+                |view| render::delivered(&messages, view),
+            )?;
+        }
+        let mut exit = Exit::Ok;
+        if ack && !messages.is_empty() {
+            exit = acked(source, &messages).await?;
+        }
+        if !follow {
+            if messages.is_empty() {
+                screen.note("nothing to receive");
+                return Ok(Exit::Nothing);
+            }
+            return Ok(exit);
+        }
+    }
+}
+
+async fn acked(source: &Source<'_>, messages: &[Delivered]) -> Outcome {
+    let ack: Vec<String> = messages.iter().map(|message| message.receipt.to_string()).collect();
+    let settle = Settle { queue: source.receive.queue.clone(), ack, ..Settle::default() };
+    let late = source.settle(settle).await?.iter().filter(|outcome| **outcome != Settled::Ok).count();
+    if late == 0 {
+        return Ok(Exit::Ok);
+    }
+    source.session.screen.note(&format!("{late} not acked: the lease had ended"));
+    Ok(Exit::Nothing)
+}

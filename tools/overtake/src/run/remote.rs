@@ -1,0 +1,136 @@
+//! The connection of a command: options from flags, and the client's errors as exit codes and sentences.
+
+use super::refusal;
+use crate::cli::Server;
+use crate::exit::{Exit, Failure};
+use overtake_client::{Client, ClientError, ConnectOptions, Trust};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::Path;
+use std::time::Duration;
+
+/// The longest that connecting may take; `--timeout` can only shorten it.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What the flags say about the server, as the client takes it.
+pub fn options(server: &Server) -> Result<ConnectOptions, Failure> {
+    let addresses = resolve(&server.connect)?;
+    let host = server.connect.rsplit_once(':').map_or("localhost", |(host, _)| host);
+    let trust = match &server.ca {
+        Some(file) => Trust::Certificates(certificates(file)?),
+        None if addresses.iter().all(|address| address.ip().is_loopback()) => Trust::LoopbackOnly,
+        None => return Err(certificate_needed(&server.connect)),
+    };
+    Ok(ConnectOptions {
+        servers: addresses,
+        server_name: host.trim_start_matches('[').trim_end_matches(']').to_owned(),
+        token: server.token.clone().unwrap_or_default(),
+        trust,
+        request_timeout: server.timeout,
+        connect_timeout: server.timeout.min(CONNECT_TIMEOUT),
+        ..ConnectOptions::default()
+    })
+}
+
+/// Without certificates only a server on this machine is trusted.
+fn certificate_needed(server: &str) -> Failure {
+    Failure::usage(format!("{server} is not on this machine: name its certificate with --ca FILE"))
+}
+
+/// Connects.
+pub async fn connect(server: &Server) -> Result<Client, Failure> {
+    let options = options(server)?;
+    Client::connect(options).await.map_err(|error| failure(&error, &server.connect))
+}
+
+/// An error of the client as a failure; `server` as the person named it.
+pub fn failure(error: &ClientError, server: &str) -> Failure {
+    match error {
+        ClientError::Refused(refused) => refusal::failure(refused),
+        ClientError::Options(what) => Failure::usage(match what.strip_prefix("trust: ") {
+            Some(what) => what.to_owned(),
+            None => what.clone(),
+        }),
+        ClientError::Connect { reason, .. } => Failure::new(
+            Exit::NoConnection,
+            format!("cannot reach {server}: {reason}; is `overtake dev` running, or --connect right?"),
+        ),
+        ClientError::Closed => {
+            Failure::new(Exit::NoConnection, format!("the connection to {server} is closed"))
+        }
+        ClientError::ConnectionLost | ClientError::TimedOut | ClientError::Protocol(_) => {
+            Failure::new(Exit::Unknown, format!("{server}: {error}"))
+        }
+    }
+}
+
+fn resolve(connect: &str) -> Result<Vec<SocketAddr>, Failure> {
+    let wrong = |why: String| Failure::usage(format!("--connect {connect}: {why}; expected HOST:PORT"));
+    if connect.rsplit_once(':').is_none_or(|(_, port)| port.parse::<u16>().is_err()) {
+        return Err(wrong("no port".to_owned()));
+    }
+    match connect.to_socket_addrs() {
+        Ok(addresses) => {
+            let mut all: Vec<SocketAddr> = addresses.collect();
+            // The servers listen on IPv4 unless told otherwise: try that first.
+            all.sort_by_key(SocketAddr::is_ipv6);
+            if all.is_empty() { Err(wrong("no address".to_owned())) } else { Ok(all) }
+        }
+        Err(error) => Err(Failure::new(Exit::NoConnection, format!("cannot look up {connect}: {error}"))),
+    }
+}
+
+fn certificates(file: &Path) -> Result<Vec<Vec<u8>>, Failure> {
+    let wrong = |why: &dyn std::fmt::Display| Failure::usage(format!("--ca {}: {why}", file.display()));
+    let text = std::fs::read(file).map_err(|error| wrong(&error))?;
+    let found: Result<Vec<_>, _> =
+        CertificateDer::pem_slice_iter(&text).map(|der| der.map(|der| der.to_vec())).collect();
+    let found = found.map_err(|error| wrong(&error))?;
+    if found.is_empty() { Err(wrong(&"there is no PEM certificate in it")) } else { Ok(found) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server(connect: &str) -> Server {
+        Server { connect: connect.into(), token: None, ca: None, timeout: Duration::from_secs(2) }
+    }
+
+    #[test]
+    fn addresses_need_a_port() {
+        let made = options(&server("127.0.0.1:7400")).unwrap();
+        assert_eq!(made.servers, ["127.0.0.1:7400".parse::<SocketAddr>().unwrap()]);
+        assert_eq!(
+            (made.request_timeout, made.connect_timeout),
+            (Duration::from_secs(2), Duration::from_secs(2))
+        );
+        assert_eq!(options(&server("[::1]:7400")).unwrap().server_name, "::1");
+        let elsewhere = options(&server("192.0.2.1:7400")).unwrap_err();
+        assert!(elsewhere.exit == Exit::Usage && elsewhere.message.contains("--ca FILE"));
+        for bad in ["localhost", "localhost:x", "", ":"] {
+            assert_eq!(options(&server(bad)).unwrap_err().exit, Exit::Usage, "{bad}");
+        }
+    }
+
+    #[test]
+    fn errors_say_what_to_do_next() {
+        let away = ClientError::Connect { server: "127.0.0.1:7400".into(), reason: "timed out".into() };
+        let failure_of = |error| failure(&error, "127.0.0.1:7400");
+        assert_eq!(failure_of(away.clone()).exit, Exit::NoConnection);
+        assert!(failure_of(away).message.contains("is `overtake dev` running"));
+        for error in [ClientError::ConnectionLost, ClientError::TimedOut, ClientError::Protocol("x".into())] {
+            assert_eq!(failure_of(error).exit, Exit::Unknown);
+        }
+    }
+
+    #[test]
+    fn a_certificate_file_must_hold_certificates() {
+        let mut with_ca = server("127.0.0.1:7400");
+        with_ca.ca = Some("/nowhere/ca.pem".into());
+        assert!(options(&with_ca).unwrap_err().message.contains("/nowhere/ca.pem"));
+        with_ca.ca = Some(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml").into());
+        assert!(options(&with_ca).unwrap_err().message.contains("no PEM certificate"));
+    }
+}

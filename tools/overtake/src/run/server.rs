@@ -1,0 +1,187 @@
+//! Commands that run a server here: `serve`, `dev`, `gateway`; and `config`.
+
+use super::{remote, runtime, stop::Stop};
+use crate::cli::Format;
+use crate::cli::server::{ConfigCommand, DevArgs, GatewayArgs, ServeArgs};
+use crate::config::{self, ConfigFile, EXAMPLE, Node, Right, Tenant, Token};
+use crate::exit::{Exit, Failure, Outcome};
+use crate::screen::Screen;
+use crate::serve::{self, Addresses, ServeError, ServeOptions};
+use overtake_core::{Rights, TenantConfig, TokenConfig};
+use overtake_gateway::GatewayOptions;
+use std::path::Path;
+use tracing_subscriber::EnvFilter;
+
+/// Runs a node with what flags and file say.
+pub fn serve(args: ServeArgs) -> Outcome {
+    let file = match &args.config {
+        Some(path) => config::read(path)?,
+        None => ConfigFile::default(),
+    };
+    let node = Node::resolve(args.node, args.auto_create, file);
+    run(node, |screen, node, addresses| {
+        screen.note(&format!(
+            "overtake serves {} on http {} and quic {}",
+            node.data.display(),
+            addresses.http,
+            addresses.quic
+        ));
+    })
+}
+
+/// Runs a node for development and says what to type next.
+pub fn dev(args: DevArgs) -> Outcome {
+    let node = Node::resolve(args.node, true, ConfigFile::default());
+    run(node, |screen, node, addresses| {
+        // Nobody needs to read it: the server goes on all the same.
+        let _ = screen.print(&welcome(&node.data, addresses, screen.view().style));
+    })
+}
+
+fn run(node: Node, ready: impl FnOnce(&Screen, &Node, &Addresses)) -> Outcome {
+    log_to_stderr();
+    let screen = Screen::new(Format::Table);
+    let options = serve_options(&node);
+    match serve::run(&options, |addresses| ready(&screen, &node, addresses)) {
+        Ok(()) => Ok(Exit::Ok),
+        Err(error) => Err(Failure::new(Exit::Server, explain(&error))),
+    }
+}
+
+/// The error, and what to do about it.
+fn explain(error: &ServeError) -> String {
+    let text = error.to_string();
+    if text.starts_with("address in use") {
+        format!("{text}; stop that one, or choose another address with --http or --quic")
+    } else {
+        text
+    }
+}
+
+fn serve_options(node: &Node) -> ServeOptions {
+    ServeOptions {
+        data: node.data.clone(),
+        http: node.http,
+        quic: node.quic,
+        cores: node.cores,
+        shards: node.shards,
+        auto_create: node.auto_create,
+        tokens: node.tokens.iter().map(token).collect(),
+        tenants: node.tenants.iter().map(tenant).collect(),
+    }
+}
+
+fn token(token: &Token) -> TokenConfig {
+    let has = |right| token.rights.contains(&right);
+    TokenConfig {
+        token: token.token.get_ref().clone(),
+        tenant: token.tenant.get_ref().clone(),
+        rights: Rights {
+            enqueue: has(Right::Enqueue),
+            receive: has(Right::Receive),
+            read: has(Right::Read),
+            admin: has(Right::Admin),
+        },
+    }
+}
+
+fn tenant(tenant: &Tenant) -> TenantConfig {
+    TenantConfig { name: tenant.name.get_ref().clone(), enqueue_per_s: tenant.enqueue_per_s }
+}
+
+/// Runs the HTTP front end alone until it is told to stop.
+pub fn gateway(args: &GatewayArgs) -> Outcome {
+    log_to_stderr();
+    let connect = remote::options(&args.server)?;
+    let options = GatewayOptions { listen: args.http, connect, auth: args.auth, ..GatewayOptions::default() };
+    let screen = Screen::new(Format::Table);
+    runtime()?.block_on(async {
+        let stop = Stop::listen()?;
+        screen.note(&format!("overtake gateway: http {} in front of {}", args.http, args.server.connect));
+        let served = overtake_gateway::serve(options, async move { stop.asked().await }).await;
+        served.map(|()| Exit::Ok).map_err(|error| Failure::new(Exit::Server, error.to_string()))
+    })
+}
+
+/// Prints the example, or checks a file.
+pub fn config(command: ConfigCommand) -> Outcome {
+    let screen = Screen::new(Format::Table);
+    match command {
+        ConfigCommand::Example => screen.print(EXAMPLE)?,
+        ConfigCommand::Check { file } => {
+            config::read(&file)?;
+            screen.print(&format!("{}: fine\n", file.display()))?;
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+/// Warnings and errors on standard error; `OVERTAKE_LOG` asks for more, such as `info` or `overtake=debug`.
+fn log_to_stderr() {
+    let filter = EnvFilter::try_from_env("OVERTAKE_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
+    // A second server in one process would find the first one's log in place, which is as good.
+    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+}
+
+/// The screen of `overtake dev`.
+fn welcome(data: &Path, addresses: &Addresses, style: crate::render::style::Style) -> String {
+    let Addresses { http, quic } = addresses;
+    let connect = if quic.port() == 7400 { String::new() } else { format!(" --connect {quic}") };
+    let json = "-H 'content-type: application/json'";
+    format!(
+        "\
+{title}   HTTP {http}   QUIC {quic}   data {data}
+
+{with_curl}
+  curl http://{http}/v1/queues/jobs/messages {json} -d '{{\"priority\": 1, \"body\": \"aGVsbG8=\"}}'
+  curl http://{http}/v1/queues/jobs/receive {json} -d '{{\"max\": 1}}'
+  curl http://{http}/v1/queues/jobs/ack {json} -d '{{\"ack\": [\"RECEIPT\"]}}'
+
+{with_cli}
+  overtake enqueue jobs 'hello' -p 1{connect}
+  overtake receive jobs{connect}
+  overtake ack jobs RECEIPT{connect}
+  overtake stats jobs --watch{connect}
+
+{hint}
+",
+        title = style.bold("Overtake is running."),
+        data = data.display(),
+        with_curl = style.bold("With curl (bodies are base64):"),
+        with_cli = style.bold("With this command, in another terminal:"),
+        hint = style.dim("The whole API: /openapi.json. Ctrl-C stops the server; the data stays."),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render::style::Style;
+
+    #[test]
+    fn the_welcome_names_addresses_and_next_commands() {
+        let addresses =
+            Addresses { http: ([127, 0, 0, 1], 7401).into(), quic: ([127, 0, 0, 1], 7400).into() };
+        let shown = welcome(Path::new("./overtake-data"), &addresses, Style::plain());
+        for text in
+            ["127.0.0.1:7401/v1/queues/jobs/receive", "overtake ack jobs RECEIPT\n", "./overtake-data"]
+        {
+            assert!(shown.contains(text), "{text}: {shown}");
+        }
+        let elsewhere = Addresses { quic: ([127, 0, 0, 1], 9).into(), ..addresses };
+        assert!(welcome(Path::new("d"), &elsewhere, Style::plain()).contains("-p 1 --connect 127.0.0.1:9\n"));
+    }
+
+    #[test]
+    fn a_file_reaches_the_node_whole() {
+        let file = ConfigFile::parse(
+            "[[tokens]]\ntoken = 's'\ntenant = 'a'\nrights = ['read', 'admin']\n[[tenants]]\nname = 'a'\nenqueue_per_s = 7",
+        );
+        let node = Node::resolve(Default::default(), false, file.unwrap());
+        let options = serve_options(&node);
+        let rights = Rights { enqueue: false, receive: false, read: true, admin: true };
+        assert_eq!(options.tokens, [TokenConfig { token: "s".into(), tenant: "a".into(), rights }]);
+        assert_eq!(options.tenants, [TenantConfig { name: "a".into(), enqueue_per_s: Some(7) }]);
+        assert!(!options.auto_create);
+    }
+}

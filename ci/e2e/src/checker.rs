@@ -46,9 +46,10 @@ pub enum Violation {
 /// All violations of a history, sorted.
 pub fn check(history: &[Call], end: &End) -> Vec<Violation> {
     let messages = gather(history);
+    let ends = Ends { end, redrives: redrives(history) };
     let mut found: Vec<Violation> = Vec::new();
     for (id, message) in &messages {
-        message::check(id, message, end, &mut found);
+        message::check(id, message, &ends, &mut found);
     }
     let asked: BTreeSet<&String> = messages.iter().filter(|(_, m)| m.may_exist()).map(|(id, _)| id).collect();
     let there = end.live.iter().chain(&end.dead);
@@ -73,6 +74,21 @@ struct Message<'a> {
     cancels: Vec<Timed<Option<bool>>>,
     /// Another enqueue was answered that this is the first message of its key.
     named: bool,
+}
+
+/// What concerns all messages.
+#[derive(Debug)]
+struct Ends<'a> {
+    end: &'a End,
+    redrives: Vec<Timed<()>>,
+}
+
+impl Ends<'_> {
+    /// Whether a message that failed as delivery `number` may have died of it and come back between these times.
+    fn may_be_redriven(&self, number: u64, from_ms: u64, to_ms: u64) -> bool {
+        number >= self.end.max_deliveries
+            && self.redrives.iter().any(|redrive| redrive.start_ms <= to_ms && redrive.end_ms >= from_ms)
+    }
 }
 
 /// Something with the start and end of its call.
@@ -119,6 +135,20 @@ impl Message<'_> {
     }
 }
 
+/// One whose fate is not known may still take effect.
+fn redrives(history: &[Call]) -> Vec<Timed<()>> {
+    history
+        .iter()
+        .filter_map(|call| match call.what {
+            What::Redrive { known } => {
+                let end_ms = if known { call.end_ms } else { u64::MAX };
+                Some(Timed { start_ms: call.start_ms, end_ms, value: () })
+            }
+            _ => None,
+        })
+        .collect()
+}
+
 fn gather(history: &[Call]) -> BTreeMap<String, Message<'_>> {
     let mut messages: BTreeMap<String, Message<'_>> = BTreeMap::new();
     let mut calls: Vec<&Call> = history.iter().collect();
@@ -149,7 +179,7 @@ fn gather(history: &[Call]) -> BTreeMap<String, Message<'_>> {
                 let message = messages.entry(id.clone()).or_default();
                 message.cancels.push(Timed { start_ms, end_ms, value: *cancelled });
             }
-            What::Stats(_) => {}
+            What::Redrive { .. } | What::Stats(_) => {}
         }
     }
     messages

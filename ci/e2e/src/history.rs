@@ -25,6 +25,8 @@ pub enum What {
     Settle(Settle),
     /// A cancel; `None` is an unknown fate, else whether it was cancelled.
     Cancel { id: String, cancelled: Option<bool> },
+    /// A redrive of all dead letters; `known` where it was answered.
+    Redrive { known: bool },
     /// A look at the counts.
     Stats(Counts),
 }
@@ -129,4 +131,6 @@ pub struct End {
     pub dead: BTreeSet<String>,
     /// The last counts.
     pub counts: Counts,
+    /// After how many failed deliveries a message of this queue is dead.
+    pub max_deliveries: u64,
 }

@@ -9,6 +9,7 @@ pub mod answer;
 pub mod binary;
 pub mod checker;
 pub mod client;
+pub mod gateway;
 pub mod history;
 pub mod load;
 
@@ -22,6 +23,7 @@ pub mod time;
 
 pub use answer::Message;
 pub use client::{Client, Reply};
+pub use gateway::Gateway;
 pub use queue::Queue;
 pub use server::{Options, Server};
 pub use time::{eventually, now_ms};

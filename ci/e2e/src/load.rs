@@ -2,12 +2,13 @@
 //! what they saw. Everything is drawn from a seed, so that a run can be made again; the moments are not.
 
 use crate::client::{Client, Reply};
-use crate::history::{Call, Counts, What};
+use crate::history::{Action, Call, Counts, Enqueue, EnqueueOutcome, SettleOutcome, What};
 use crate::queue::Queue;
 use crate::time::{now_ms, sleep_ms};
 use overtake_base::random::Random;
 use serde_json::{Value, json};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::mem::discriminant;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -27,9 +28,12 @@ const PAUSE_MS: u64 = 15;
 /// Ids kept for the admin to look at and cancel.
 const RECENT_MAX: usize = 64;
 
+/// `max_deliveries` of the queue that the load is made for.
+pub const MAX_DELIVERIES: u64 = 4;
+
 /// The queue that the load is made for needs this configuration.
 pub fn queue_config() -> Value {
-    json!({"max_deliveries": 4, "lease_s": 1})
+    json!({"max_deliveries": MAX_DELIVERIES, "lease_s": 1})
 }
 
 /// A running load.
@@ -132,6 +136,41 @@ impl Actor {
 pub fn body_of(id: &str) -> Vec<u8> {
     let sum: usize = id.bytes().enumerate().map(|(at, byte)| (at + 1) * usize::from(byte)).sum();
     id.bytes().cycle().take(id.len() + sum % 3_000).collect()
+}
+
+/// How often what the checker looks for can have gone wrong: a history without it proves nothing.
+pub fn coverage(history: &[Call]) -> BTreeMap<&'static str, usize> {
+    let count = |test: &dyn Fn(&What) -> bool| history.iter().filter(|call| test(&call.what)).count();
+    let settled = |wanted: Action, outcome: SettleOutcome| {
+        count(&move |what| {
+            matches!(what, What::Settle(settle)
+                if settle.outcome == outcome && discriminant(&settle.action) == discriminant(&wanted))
+        })
+    };
+    let enqueued =
+        |test: fn(&Enqueue) -> bool| count(&|what| matches!(what, What::Enqueue(enqueue) if test(enqueue)));
+    let (release, extend) = (Action::Release { delay_ms: 0 }, Action::Extend { lease_ms: 0 });
+    BTreeMap::from([
+        ("enqueues of unknown fate", enqueued(|e| e.outcome == EnqueueOutcome::Unknown)),
+        ("duplicates", enqueued(|e| matches!(e.outcome, EnqueueOutcome::Accepted { duplicate: true, .. }))),
+        ("delayed", enqueued(|e| e.due_ms > 0)),
+        ("short lives", enqueued(|e| e.expires_in_ms.is_some())),
+        ("acks", settled(Action::Ack, SettleOutcome::Ok)),
+        ("acks rejected", settled(Action::Ack, SettleOutcome::Rejected)),
+        ("acks of unknown fate", settled(Action::Ack, SettleOutcome::Unknown)),
+        ("releases", settled(release, SettleOutcome::Ok)),
+        ("releases rejected", settled(release, SettleOutcome::Rejected)),
+        ("extensions", settled(extend, SettleOutcome::Ok)),
+        ("cancels", count(&|what| matches!(what, What::Cancel { cancelled: Some(true), .. }))),
+        ("redrives", count(&|what| matches!(what, What::Redrive { known: true }))),
+        ("looks", count(&|what| matches!(what, What::Stats(_)))),
+        (
+            "deliveries of a second and later time",
+            count(
+                &|what| matches!(what, What::Receive(deliveries) if deliveries.iter().any(|d| d.deliveries > 1)),
+            ),
+        ),
+    ])
 }
 
 /// The counts of a stats answer.

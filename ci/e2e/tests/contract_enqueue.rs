@@ -324,11 +324,25 @@ fn a_client_made_id_is_stored_once() {
     queue.enqueue(json!({"priority": 0, "id": one, "dedup_key": "k"}));
     assert_eq!(queue.enqueue_duplicate(json!({"priority": 0, "id": two, "dedup_key": "k"})), one);
     assert_eq!(queue.enqueue(json!({"priority": 0, "id": two})), two, "the repeat did not claim its id");
-    assert_eq!(queue.enqueue_duplicate(json!({"priority": 0, "id": one})), one);
-    assert_eq!(queue.enqueue_duplicate(json!({"priority": 0, "id": one, "dedup_key": "free"})), one);
-    queue.enqueue(json!({"priority": 0, "dedup_key": "free"}));
     check_found(&queue, &one);
     check_found(&queue, &two);
+}
+
+#[test]
+fn a_client_made_id_is_known_whatever_key_it_comes_with() {
+    let server = Server::start();
+    for shards in [1, 4] {
+        let queue = server.create(&format!("ids-{shards}"), json!({"shards": shards}));
+        for number in 0..8 {
+            let id = new_id(now_ms(), number);
+            queue.enqueue(json!({"priority": 0, "id": id, "dedup_key": format!("k{number}")}));
+            assert_eq!(queue.enqueue_duplicate(json!({"priority": 0, "id": id})), id, "without its key");
+            let other = format!("free{number}");
+            let repeat = json!({"priority": 0, "id": id, "dedup_key": other});
+            assert_eq!(queue.enqueue_duplicate(repeat), id, "with another key");
+            queue.enqueue(json!({"priority": 0, "dedup_key": other}));
+        }
+    }
 }
 
 fn check_found(queue: &Queue, id: &str) {
@@ -340,13 +354,16 @@ fn check_found(queue: &Queue, id: &str) {
 fn dedup_is_asked_before_limits() {
     let server = Server::start();
     let queue = server.create("full", json!({"max_depth": 1}));
-    let id = new_id(now_ms(), 5);
-    let message = json!({"priority": 0, "dedup_key": "k", "id": id});
-    queue.enqueue(message.clone());
+    let by_key = json!({"priority": 0, "dedup_key": "k"});
+    let first = queue.enqueue(by_key.clone());
     queue.try_enqueue(json!({"priority": 0})).problem(429);
-    assert_eq!(queue.enqueue_duplicate(message), id);
-    assert_eq!(queue.enqueue_duplicate(json!({"priority": 0, "dedup_key": "k"})), id);
-    assert_eq!(queue.enqueue_duplicate(json!({"priority": 0, "id": id})), id);
+    assert_eq!(queue.enqueue_duplicate(by_key), first);
+    assert_eq!(queue.purge(), 1);
+    let id = new_id(now_ms(), 5);
+    let by_id = json!({"priority": 0, "id": id});
+    assert_eq!(queue.enqueue(by_id.clone()), id);
+    queue.try_enqueue(json!({"priority": 0})).problem(429);
+    assert_eq!(queue.enqueue_duplicate(by_id), id);
 }
 
 #[test]

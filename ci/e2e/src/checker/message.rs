@@ -1,15 +1,16 @@
 //! The rules that concern one message.
 
-use super::{Message, Timed, Violation};
+use super::{Ends, Message, Timed, Violation};
 use crate::history::{Action, Delivery, End, EnqueueOutcome, SettleOutcome};
 use crate::time::STAMP_MS;
 
-pub(super) fn check(id: &str, message: &Message<'_>, end: &End, found: &mut Vec<Violation>) {
+pub(super) fn check(id: &str, message: &Message<'_>, ends: &Ends<'_>, found: &mut Vec<Violation>) {
+    let end = ends.end;
     check_existence(id, message, end, found);
     check_storing_once(id, message, found);
     check_acked(id, message, end, found);
     check_cancelled(id, message, end, found);
-    check_due(id, message, found);
+    check_due(id, message, ends, found);
     check_expired(id, message, found);
     check_fencing(id, message, found);
     check_receipts(id, message, found);
@@ -85,8 +86,8 @@ fn check_cancelled(id: &str, message: &Message<'_>, end: &End, found: &mut Vec<V
     }
 }
 
-/// Nothing comes before its time. Tries of one id all ask for the same time; should they not, the earliest counts.
-fn check_due(id: &str, message: &Message<'_>, found: &mut Vec<Violation>) {
+/// Nothing comes before its time, unless it died of the release and was redriven. Tries of one id all ask for the same time; should they not, the earliest counts.
+fn check_due(id: &str, message: &Message<'_>, ends: &Ends<'_>, found: &mut Vec<Violation>) {
     let due_ms = message.enqueues.iter().map(|e| e.value.due_ms).min().unwrap_or(0);
     for delivery in message.deliveries.iter().filter(|d| d.end_ms < due_ms) {
         found.push(Violation::Early(format!("{id} due {due_ms}, delivered {}", delivery.end_ms)));
@@ -94,9 +95,14 @@ fn check_due(id: &str, message: &Message<'_>, found: &mut Vec<Violation>) {
     for release in message.settles.iter().filter(|s| s.value.outcome == SettleOutcome::Ok) {
         let Action::Release { delay_ms } = release.value.action else { continue };
         let back_ms = (release.start_ms + delay_ms).saturating_sub(STAMP_MS);
-        let next = message.deliveries.iter().find(|d| d.value.deliveries == release.value.deliveries + 1);
-        if let Some(next) = next.filter(|next| next.end_ms < back_ms) {
-            found.push(Violation::Early(format!("{id} released until {back_ms}, delivered {}", next.end_ms)));
+        let number = release.value.deliveries;
+        let next = message.deliveries.iter().find(|d| d.value.deliveries == number + 1);
+        let Some(next) = next.filter(|next| next.end_ms < back_ms) else { continue };
+        if !ends.may_be_redriven(number, release.start_ms, next.end_ms) {
+            let shown = next.end_ms;
+            found.push(Violation::Early(format!(
+                "{id}: delivery {number} released until {back_ms}, the next {shown}"
+            )));
         }
     }
 }

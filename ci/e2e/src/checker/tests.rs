@@ -218,6 +218,20 @@ fn a_delivery_before_the_delay_of_its_release_is_seen() {
 }
 
 #[test]
+fn a_redrive_explains_a_return_before_the_delay_only_of_what_can_have_died() {
+    let mut released = story();
+    released.enqueue("a").deliver("a", 1, 50).release("a", 1, 300);
+    let mut other = released.clone();
+    released.call(What::Redrive { known: true }).deliver("a", 2, 50).ack("a", 2);
+    released.end.max_deliveries = 2;
+    released.shows(Violation::Early);
+    released.end.max_deliveries = 1;
+    released.is_good();
+    other.end.max_deliveries = 1;
+    other.deliver("a", 2, 50).ack("a", 2).call(What::Redrive { known: true }).shows(Violation::Early);
+}
+
+#[test]
 fn what_was_never_enqueued_is_seen() {
     story().deliver("x", 1, 50).shows_among_others(Violation::Phantom);
     story().live("x").shows_among_others(Violation::Phantom);

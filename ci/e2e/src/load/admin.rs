@@ -18,9 +18,7 @@ pub(super) fn run(mut actor: Actor, side: &str) -> Vec<Call> {
             2 | 3 => cancel(&mut actor),
             4 => look(&actor, "/messages?state=visible,delayed,leased&limit=50"),
             5 => look(&actor, "/dlq?limit=50"),
-            6 => {
-                actor.post("/dlq/redrive", &json!({"all": true}));
-            }
+            6 => redrive(&mut actor),
             _ => {
                 register = (register + 1).min(REGISTER_MAX);
                 set_register(&actor, side, register);
@@ -51,6 +49,12 @@ fn stats(actor: &mut Actor) {
     let Some(reply) = get(actor, "/stats") else { return };
     let counts = counts_of(&reply.value());
     actor.record(start_ms, now_ms(), What::Stats(counts));
+}
+
+fn redrive(actor: &mut Actor) {
+    let (start_ms, end_ms, reply) = actor.post("/dlq/redrive", &json!({"all": true}));
+    let known = reply.is_some_and(|reply| reply.status != 503);
+    actor.record(start_ms, end_ms, What::Redrive { known });
 }
 
 /// Cancels a message that was enqueued a moment ago, or is being.

@@ -33,6 +33,9 @@ impl Machine {
     /// Appends the shard's whole state.
     pub fn snapshot(&self, out: &mut Vec<u8>) {
         let start = out.len();
+        let messages: usize = self.queues.values().map(|queue| queue.ids.len() + queue.dead.len()).sum();
+        // Growing by doubling would copy most of a large snapshot once more.
+        out.reserve(messages * (RECORD_BYTES_MIN + size_of::<u32>()));
         let mut writer = Writer(out);
         writer.u32(MAGIC);
         writer.u8(FORMAT);

@@ -133,7 +133,6 @@ pub type Change<T> = Option<Option<T>>;
 
 /// A change of a configuration; fields not named stay as they are.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-#[allow(missing_docs)]
 pub struct QueueConfigPatch {
     pub levels: Change<u8>,
     pub shards: Change<u16>,

@@ -68,6 +68,12 @@ impl<C: Clone> Pool<C> {
         self.lock().accepted.remove(token);
     }
 
+    /// Forgets every token and gives back the clients that were made.
+    pub(crate) fn drain(&self) -> Vec<C> {
+        let accepted = core::mem::take(&mut self.lock().accepted);
+        accepted.into_values().filter_map(|(_, entry)| entry.get().cloned()).collect()
+    }
+
     fn lock(&self) -> MutexGuard<'_, Tokens<C>> {
         // Nothing panics while it holds the lock; what it guards is whole at every step.
         self.tokens.lock().unwrap_or_else(PoisonError::into_inner)

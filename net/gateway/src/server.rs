@@ -142,7 +142,8 @@ pub(crate) async fn accept(
         bodies: BodyBudget::new(options.body_bytes_max),
         stopping: stopping.clone(),
     };
-    let connections = Connections::new(options, routes::router(Arc::new(gateway)));
+    let gateway = Arc::new(gateway);
+    let connections = Connections::new(options, routes::router(gateway.clone()));
     let mut tasks = JoinSet::new();
     tokio::select! {
         never = accept_all(options.connections_max, &listener, &connections, &stopping, &mut tasks) => match never {},
@@ -158,6 +159,9 @@ pub(crate) async fn accept(
             "HTTP requests were still under way when the time to stop was over"
         );
         tasks.shutdown().await;
+    }
+    if tokio::time::timeout(options.stop_timeout, gateway.servers.close()).await.is_err() {
+        tracing::warn!("the servers did not take leave in time");
     }
 }
 

@@ -55,6 +55,19 @@ impl Servers {
         Ok(Session { token, way })
     }
 
+    /// Ends the connections, so that no server waits for a client that is gone.
+    pub(crate) async fn close(&self) {
+        match self {
+            Self::Quic(quic) => {
+                for client in quic.clients.drain() {
+                    client.close().await;
+                }
+            }
+            #[cfg(test)]
+            Self::Canned(_) => {}
+        }
+    }
+
     /// Drops the client of the session's token: it is no longer one that the servers know.
     pub(crate) fn forget(&self, session: &Session) {
         match self {

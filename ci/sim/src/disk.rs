@@ -1,13 +1,18 @@
 //! A simulated disk: operations take virtual time, and at a power loss each sector of what was under way survives or
-//! not, by the seed.
+//! not, by the seed. It can also hang, run full, refuse to read, and rot.
 
 use bytes::Bytes;
 use overtake_base::random::Random;
 use overtake_log::disk::{DiskCompletion, DiskDone, DiskError, DiskOperation, DiskOperationKind, FileName};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 /// What a disk writes in one piece.
 const SECTOR_BYTES: usize = 512;
+/// Writes remembered as places that may rot.
+const WRITES_REMEMBERED: usize = 256;
+/// The newest writes do not rot: until a later batch vouches for them, damage there looks like a torn tail, and rot
+/// within that moment is indistinguishable from one.
+const WRITES_SPARED: usize = 24;
 
 /// How a disk behaves.
 #[derive(Clone, Copy, Debug)]
@@ -16,11 +21,15 @@ pub struct DiskProfile {
     pub latency_ns: (u64, u64),
     /// Bytes that fit on it.
     pub capacity_bytes: u64,
+    /// How often an operation takes up to [`DiskProfile::slow_ns`] instead.
+    pub slow_ppm: u32,
+    /// See there.
+    pub slow_ns: u64,
 }
 
 impl Default for DiskProfile {
     fn default() -> Self {
-        Self { latency_ns: (60_000, 400_000), capacity_bytes: u64::MAX }
+        Self { latency_ns: (60_000, 400_000), capacity_bytes: u64::MAX, slow_ppm: 0, slow_ns: 0 }
     }
 }
 
@@ -35,6 +44,16 @@ pub struct DiskCounters {
     pub torn_writes: u64,
     /// Writes under way at a power loss that left nothing behind.
     pub lost_writes: u64,
+    /// Operations that found no room.
+    pub full: u64,
+    /// Operations that took much longer than usual.
+    pub slow: u64,
+    /// Reads that failed.
+    pub read_errors: u64,
+    /// Bits that rotted.
+    pub rotten_bits: u64,
+    /// Reads of journal files, recovery's not counted.
+    pub reads: u64,
 }
 
 /// See the module's text.
@@ -43,7 +62,13 @@ pub struct SimDisk {
     files: BTreeMap<FileName, Vec<u8>>,
     under_way: BTreeMap<u64, DiskOperation>,
     random: Random,
-    profile: DiskProfile,
+    /// How it behaves; may be changed at any time.
+    pub profile: DiskProfile,
+    /// Nothing that is submitted completes before this virtual time.
+    pub hangs_until_ns: u64,
+    /// The next read fails.
+    pub fails_next_read: bool,
+    written: VecDeque<(FileName, u64, usize)>,
     /// What happened.
     pub counters: DiskCounters,
 }
@@ -57,21 +82,38 @@ impl SimDisk {
             under_way: BTreeMap::new(),
             random: Random::new(seed, "disk"),
             profile,
+            hangs_until_ns: 0,
+            fails_next_read: false,
+            written: VecDeque::new(),
             counters: DiskCounters::default(),
         }
     }
 
     /// Takes an operation; answers after how many nanoseconds it completes.
-    pub fn submit(&mut self, operation: DiskOperation) -> u64 {
+    pub fn submit(&mut self, now_ns: u64, operation: DiskOperation) -> u64 {
         let (low, high) = self.profile.latency_ns;
         self.under_way.insert(operation.id, operation);
-        low + self.random.below(high - low + 1)
+        let mut takes_ns = low + self.random.below(high - low + 1);
+        let hangs_ns = self.hangs_until_ns.saturating_sub(now_ns);
+        if self.random.chance_ppm(self.profile.slow_ppm) {
+            takes_ns += self.random.below(self.profile.slow_ns);
+            self.counters.slow += 1;
+        }
+        self.counters.slow += u64::from(hangs_ns > 0);
+        takes_ns + hangs_ns
     }
 
     /// Completes an operation; none where a power loss took it.
     pub fn complete(&mut self, id: u64) -> Option<DiskCompletion> {
         let operation = self.under_way.remove(&id)?;
         self.counters.operations += 1;
+        if matches!(operation.kind, DiskOperationKind::Read { .. })
+            && core::mem::take(&mut self.fails_next_read)
+        {
+            self.counters.read_errors += 1;
+            let detail = format!("a read error of the simulated disk: {:?}", operation.kind);
+            return Some(DiskCompletion { id, result: Err(DiskError { full: false, detail }) });
+        }
         Some(DiskCompletion { id, result: self.carry_out(operation.kind) })
     }
 
@@ -83,6 +125,7 @@ impl SimDisk {
             )),
             DiskOperationKind::Allocate { file, bytes } => {
                 if self.used() + bytes > self.profile.capacity_bytes {
+                    self.counters.full += 1;
                     return error(true, "no space left on the simulated disk");
                 }
                 self.files.insert(file, vec![0; bytes as usize]);
@@ -91,11 +134,16 @@ impl SimDisk {
             DiskOperationKind::Write { file, offset, data } => match self.range(file, offset, data.len()) {
                 Some(range) => {
                     range.copy_from_slice(&data);
+                    self.written.push_back((file, offset, data.len()));
+                    if self.written.len() > WRITES_REMEMBERED {
+                        self.written.pop_front();
+                    }
                     Ok(DiskDone::Done)
                 }
                 None => error(false, "a write past the end of its file"),
             },
             DiskOperationKind::Read { file, offset, length } => {
+                self.counters.reads += 1;
                 match self.range(file, offset, length as usize) {
                     Some(range) => Ok(DiskDone::Read(Bytes::copy_from_slice(range))),
                     None => error(false, "a read past the end of its file"),
@@ -103,6 +151,7 @@ impl SimDisk {
             }
             DiskOperationKind::Replace { file, data } => {
                 if self.used() + data.len() as u64 > self.profile.capacity_bytes {
+                    self.counters.full += 1;
                     return error(true, "no space left on the simulated disk");
                 }
                 self.files.insert(file, data.to_vec());
@@ -115,8 +164,23 @@ impl SimDisk {
         }
     }
 
-    fn used(&self) -> u64 {
+    /// Bytes of all files.
+    #[must_use]
+    pub fn used(&self) -> u64 {
         self.files.values().map(|bytes| bytes.len() as u64).sum()
+    }
+
+    /// Flips one bit of something that was written some time ago; says which. None where nothing is old enough.
+    pub fn rot(&mut self) -> Option<String> {
+        let old = self.written.len().checked_sub(WRITES_SPARED)?;
+        let (file, offset, length) = *self.written.get(self.random.below(old as u64) as usize)?;
+        let byte = self.random.below(length as u64);
+        let bit = self.random.below(8);
+        let at = offset + byte;
+        let place = self.range(file, at, 1)?;
+        place[0] ^= 1 << bit;
+        self.counters.rotten_bits += 1;
+        Some(format!("bit {bit} of byte {at} of {file}"))
     }
 
     fn range(&mut self, file: FileName, offset: u64, length: usize) -> Option<&mut [u8]> {

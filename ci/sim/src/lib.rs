@@ -1,6 +1,18 @@
 //! The whole system in one thread, decided by one seed: the cores of production on simulated disks, mesh, board and
 //! clocks, with faults, a workload, and a checker for each promise.
 
+pub mod checkers;
+pub mod clocks;
 pub mod disk;
+pub mod ending;
+pub mod facts;
+pub mod faults;
+pub mod history;
 pub mod node;
+pub mod run;
+pub mod stays;
+pub mod summary;
+pub mod swarm;
+pub mod tale;
+pub mod workload;
 pub mod world;

@@ -40,6 +40,8 @@ pub struct SimCore {
     pub wake_scheduled_ns: Option<u64>,
     /// This core said that it serves.
     pub serving: bool,
+    /// This core said that everything is finished and durable.
+    pub stopped: bool,
 }
 
 /// See the module's text.
@@ -52,6 +54,8 @@ pub struct SimNode {
     pub life: u64,
     /// What its wall clock is ahead (or behind) by.
     pub wall_offset_ms: i64,
+    /// What its wall clock gains (or loses), in parts per million of virtual time.
+    pub wall_drift_ppm: i64,
 }
 
 impl SimNode {
@@ -66,15 +70,18 @@ impl SimNode {
                 turn_scheduled: false,
                 wake_scheduled_ns: None,
                 serving: false,
+                stopped: false,
             })
             .collect();
-        Self { shape, seed, cores, life: 0, wall_offset_ms: 0 }
+        Self { shape, seed, cores, life: 0, wall_offset_ms: 0, wall_drift_ppm: 0 }
     }
 
     /// What its clocks show at a virtual time.
     #[must_use]
     pub fn now(&self, time_ns: u64) -> Now {
-        let wall_ms = (WALL_START_MS + time_ns / NANOS_PER_MS).saturating_add_signed(self.wall_offset_ms);
+        let true_ms = time_ns / NANOS_PER_MS;
+        let drift_ms = (true_ms.cast_signed() / 1_000) * self.wall_drift_ppm / 1_000;
+        let wall_ms = (WALL_START_MS + true_ms).saturating_add_signed(self.wall_offset_ms + drift_ms);
         Now { monotonic_ns: time_ns, wall: UnixMillis(wall_ms) }
     }
 
@@ -87,19 +94,40 @@ impl SimNode {
             let slot = &mut self.cores[usize::from(core)];
             slot.core = Some(Core::new(config, now));
             slot.serving = false;
+            slot.stopped = false;
         }
     }
 
     /// The power is lost on all cores at once.
     pub fn crash(&mut self) {
+        self.halt();
+        self.cores.iter_mut().for_each(|slot| slot.disk.lose_power());
+    }
+
+    /// The process is gone; what the disks were asked is the caller's concern.
+    pub fn halt(&mut self) {
+        // What was under way of this life is of no concern to the next one.
+        self.life += 1;
         for slot in &mut self.cores {
             slot.core = None;
             slot.inbox.clear();
             slot.turn_scheduled = false;
             slot.wake_scheduled_ns = None;
             slot.serving = false;
-            slot.disk.lose_power();
+            slot.stopped = false;
         }
+    }
+
+    /// True between a start and a halt.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.cores.iter().all(|slot| slot.core.is_some())
+    }
+
+    /// True where every core finished its work after being told to stop.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.cores.iter().all(|slot| slot.stopped)
     }
 
     /// True where every core serves.

@@ -1,6 +1,8 @@
 //! The event heap: what happens next is decided by virtual time and the order of scheduling, nothing else.
 
+use crate::clocks::Clocks;
 use crate::node::{NodeShape, SimNode};
+use crate::tale::{Tale, short};
 use bytes::Bytes;
 use overtake_base::random::Random;
 use overtake_base::{CoreId, Now, ShardId};
@@ -26,6 +28,8 @@ pub enum Notice {
     Closed { session: SessionId },
     /// A timer of the driver.
     Timer { number: u64 },
+    /// The disk operation that [`World::crash_at_operation`] counts down to is under way.
+    CrashDue,
 }
 
 #[derive(Debug)]
@@ -53,6 +57,17 @@ pub struct World {
     /// Latest arrival of each ordered way, so that nothing overtakes on it.
     ways: BTreeMap<(u8, u64, u64), u64>,
     trace: u64,
+    /// Set to count disk operations down to a [`Notice::CrashDue`].
+    pub crash_at_operation: Option<u64>,
+    expected_digests: Vec<(u16, u64, u64)>,
+    /// Shards found to be after a restart what they were before.
+    pub digests_compared: u64,
+    /// Longest additional way of a mesh message, in nanoseconds, and how often one has it.
+    pub mesh_slow: (u64, u32),
+    /// What the node's clocks can have shown.
+    pub clocks: Clocks,
+    /// The last events in words.
+    pub tale: Tale,
     /// Text of what a core could not go on from.
     pub fatal: Option<String>,
 }
@@ -71,6 +86,12 @@ impl World {
             next_session: 0,
             ways: BTreeMap::new(),
             trace: 0,
+            crash_at_operation: None,
+            mesh_slow: (0, 0),
+            expected_digests: Vec::new(),
+            digests_compared: 0,
+            clocks: Clocks::default(),
+            tale: Tale::default(),
             fatal: None,
         };
         world.start();
@@ -98,6 +119,8 @@ impl World {
     /// Starts the node.
     pub fn start(&mut self) {
         self.node.start(self.time_ns);
+        self.clocks.started(self.time_ns, self.now().wall);
+        self.tale.tell(self.time_ns, || format!("the node starts, life {}", self.node.life));
         for core in 0..self.node.cores.len() {
             self.schedule_turn(core, 0);
         }
@@ -106,6 +129,26 @@ impl World {
     /// Takes the power away. Gives the sessions that are gone.
     pub fn crash(&mut self) -> Vec<SessionId> {
         self.node.crash();
+        self.tale.tell(self.time_ns, || "the power is lost".into());
+        self.gone()
+    }
+
+    /// Tells all cores to stop; see [`SimNode::is_stopped`].
+    pub fn ask_to_stop(&mut self) {
+        self.tale.tell(self.time_ns, || "the node is told to stop".into());
+        for core in 0..self.node.cores.len() {
+            self.deliver(core, Event::Stop);
+        }
+    }
+
+    /// Ends a node that stopped by itself. Gives the sessions that are gone.
+    pub fn halt(&mut self) -> Vec<SessionId> {
+        self.node.halt();
+        self.tale.tell(self.time_ns, || "the node has stopped".into());
+        self.gone()
+    }
+
+    fn gone(&mut self) -> Vec<SessionId> {
         self.ways.clear();
         core::mem::take(&mut self.sessions).into_keys().collect()
     }
@@ -134,6 +177,8 @@ impl World {
         overtake_wire::encode_request(request, body, &mut frame);
         let frame = Bytes::from(frame).slice(size_of::<u32>()..);
         let life = self.node.life;
+        self.tale
+            .tell(self.time_ns, || format!("{session:?} on core {core} asks {request}: {}", short(body)));
         let at = self.arrival(0, session.0, 0, CLIENT_DELAY_NS);
         self.schedule(at, Happening::ToCore { core, life, session, frame });
         true
@@ -150,8 +195,13 @@ impl World {
             let ((time_ns, sequence), happening) = self.heap.pop_first()?;
             self.time_ns = time_ns;
             self.note(time_ns ^ sequence.rotate_left(32));
-            if let Some(notice) = self.happen(happening) {
-                return Some(notice);
+            let notice = self.happen(happening);
+            if notice.is_some() {
+                return notice;
+            }
+            if self.crash_at_operation == Some(0) {
+                self.crash_at_operation = None;
+                return Some(Notice::CrashDue);
             }
         }
         None
@@ -183,6 +233,8 @@ impl World {
                     (self.sessions.contains_key(&session), overtake_wire::decode_response(&frame))
                 {
                     self.note(overtake_base::hash::stable(&frame));
+                    let text = || format!("{session:?} is answered {request}: {}", short(&response));
+                    self.tale.tell(self.time_ns, text);
                     return Some(Notice::Response { session, request, response });
                 }
             }
@@ -207,6 +259,7 @@ impl World {
         for output in outputs {
             self.carry_out(core, output);
         }
+        self.compare_digests(core);
         if let Some(wake_ns) = wake {
             // A clock that counts whole milliseconds is read again a moment after the wake-up.
             self.schedule_wake(core, wake_ns.max(self.time_ns + 1_000));
@@ -222,14 +275,19 @@ impl World {
                 let frame = frame.slice(size_of::<u32>()..);
                 self.schedule(at, Happening::ToClient { life, session, frame });
             }
-            Output::CloseSession { session, .. } => self.disconnect(session),
+            Output::CloseSession { session, reason, .. } => {
+                self.fatal = Some(format!("{session:?} was closed though it did nothing wrong: {reason}"));
+            }
             Output::Mesh { to, message } => {
-                let at = self.arrival(2, core as u64, u64::from(to.0), MESH_DELAY_NS);
+                let (slow_ns, slow_ppm) = self.mesh_slow;
+                let more_ns = if self.random.chance_ppm(slow_ppm) { slow_ns } else { 0 };
+                let at = self.arrival(2, core as u64, u64::from(to.0), MESH_DELAY_NS + more_ns);
                 self.schedule(at, Happening::Mesh { to: usize::from(to.0), life, from: own, message });
             }
             Output::Disk(operation) => {
                 let id = operation.id;
-                let after_ns = self.node.cores[core].disk.submit(operation);
+                self.crash_at_operation = self.crash_at_operation.map(|left| left.saturating_sub(1));
+                let after_ns = self.node.cores[core].disk.submit(self.time_ns, operation);
                 self.schedule(self.time_ns + after_ns, Happening::Disk { core, life, operation: id });
             }
             Output::Publish { shard, version, summary, gone } => {
@@ -243,8 +301,11 @@ impl World {
                 }
             }
             Output::Serving => self.node.cores[core].serving = true,
-            Output::Stopped => {}
-            Output::Fatal(detail) => self.fatal = Some(detail),
+            Output::Stopped => self.node.cores[core].stopped = true,
+            Output::Fatal(detail) => {
+                self.tale.tell(self.time_ns, || format!("fatal: {detail}"));
+                self.fatal = Some(detail);
+            }
         }
     }
 
@@ -284,5 +345,33 @@ impl World {
 
     fn note(&mut self, what: u64) {
         self.trace = overtake_base::checksum::checksum(self.trace, &what.to_le_bytes());
+    }
+}
+
+impl World {
+    /// Remembers the shards' states: until the node serves again, a shard that is at the same place of its log must be
+    /// in the same state.
+    pub fn expect_same_state(&mut self) {
+        let cores = self.node.cores.iter().filter_map(|slot| slot.core.as_ref());
+        self.expected_digests = cores.flat_map(overtake_core::Core::digests).collect();
+    }
+
+    fn compare_digests(&mut self, core: usize) {
+        let slot = &self.node.cores[core];
+        let Some(value) = slot.core.as_ref().filter(|_| !self.expected_digests.is_empty()) else { return };
+        for (shard, index, digest) in value.digests() {
+            let known = self.expected_digests.iter().position(|(s, i, _)| (*s, *i) == (shard, index));
+            let Some(at) = known else { continue };
+            let (.., expected) = self.expected_digests.swap_remove(at);
+            self.digests_compared += 1;
+            if digest != expected {
+                let text =
+                    format!("shard {shard} is not what it was at log index {index} before the restart");
+                self.fatal = Some(text);
+            }
+        }
+        if self.node.is_serving() {
+            self.expected_digests.clear();
+        }
     }
 }

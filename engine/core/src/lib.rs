@@ -190,6 +190,14 @@ impl Core {
         self.serving.contains(&self.config.core)
     }
 
+    /// Shard, log index and state digest of each shard of this core: equal at equal index on every replica, and before
+    /// and after a restart.
+    #[must_use]
+    pub fn digests(&self) -> Vec<(u16, u64, u64)> {
+        let machines = self.replicas.iter().map(|(shard, replica)| (shard.0, &replica.machine));
+        machines.map(|(shard, machine)| (shard, machine.applied(), machine.digest())).collect()
+    }
+
     fn set_now(&mut self, now: Now) {
         self.now = now;
         self.time = self.clock.read(now);

@@ -1,0 +1,90 @@
+//! A key or an id is accepted once within its window, and repeats are answered with the first id.
+
+use super::{Case, Found};
+use crate::facts::Message;
+use std::collections::BTreeMap;
+
+pub(super) fn check(case: &Case<'_>, found: &mut Found) {
+    let window_ms = case.queue.plan.dedup_window_ms;
+    let mut by_key: BTreeMap<&[u8], Vec<&Message<'_>>> = BTreeMap::new();
+    for message in case.queue.messages.values() {
+        check_once(case, message, window_ms, found);
+        if let Some(key) = &message.made.message.dedup_key {
+            by_key.entry(key).or_default().push(message);
+        }
+    }
+    if window_ms > 0 {
+        by_key.iter().for_each(|(key, messages)| check_key(case, key, messages, window_ms, found));
+    }
+    check_answers(case, found);
+}
+
+/// One id is stored once while its window lasts.
+fn check_once(case: &Case<'_>, message: &Message<'_>, window_ms: u64, found: &mut Found) {
+    let stored: Vec<_> = message
+        .tries
+        .iter()
+        .filter(|attempt| matches!(attempt.outcome, Some(Ok(e)) if !e.duplicate && e.id == message.id))
+        .collect();
+    for (at, one) in stored.iter().enumerate() {
+        for other in &stored[at + 1..] {
+            let (Some((one_ns, _)), Some((other_ns, _))) = (one.call.answer(), other.call.answer()) else {
+                continue;
+            };
+            let last = case.clocks.high(one_ns.max(other_ns)).0;
+            let first = case.clocks.low(one.call.start_ns.min(other.call.start_ns)).0;
+            if last - first < window_ms {
+                found.add(format!("{} was stored twice within its window", message.id));
+            }
+        }
+    }
+}
+
+/// Messages of one key that were stored are a window apart. Where both were seen, to the millisecond.
+fn check_key(case: &Case<'_>, key: &[u8], messages: &[&Message<'_>], window_ms: u64, found: &mut Found) {
+    let times = |message: &&Message<'_>| {
+        if let Some(seen) = message.deliveries.first() {
+            let at = seen.delivered.enqueued_at.0;
+            return Some((at, at));
+        }
+        let stored = message.stored()?;
+        let (end_ns, _) = stored.call.answer()?;
+        Some((case.clocks.low(stored.call.start_ns).0, case.clocks.high(end_ns).0))
+    };
+    let stored: Vec<_> = messages.iter().filter_map(|message| Some((message.id, times(message)?))).collect();
+    for (at, (one, (one_low, one_high))) in stored.iter().enumerate() {
+        for (other, (other_low, other_high)) in &stored[at + 1..] {
+            let apart_ms = one_high.max(other_high) - one_low.min(other_low);
+            if one != other && apart_ms < window_ms {
+                found.add(format!(
+                    "{one} and {other} were both stored under {:?}, at most {apart_ms} ms apart",
+                    String::from_utf8_lossy(key)
+                ));
+            }
+        }
+    }
+}
+
+/// A repeat is answered with an id of its own or of its key.
+fn check_answers(case: &Case<'_>, found: &mut Found) {
+    for message in case.queue.messages.values() {
+        for attempt in &message.tries {
+            let Some(Ok(answer)) = attempt.outcome else { continue };
+            let own = message.made.message.id;
+            if !answer.duplicate && own.is_some_and(|own| own != answer.id) {
+                found.add(format!("{own:?} was stored as {}", answer.id));
+            }
+            let key = message.made.message.dedup_key.as_ref();
+            let first = case.queue.messages.get(&answer.id);
+            let same_key =
+                first.is_some_and(|first| key.is_some() && first.made.message.dedup_key.as_ref() == key);
+            // A first message that nobody saw or named otherwise may be one of unknown fate.
+            if answer.duplicate && own != Some(answer.id) && !same_key && first.is_some() {
+                found.add(format!("message {} is no repeat of {}", message.number, answer.id));
+            }
+            if answer.duplicate && case.queue.plan.dedup_window_ms == 0 && own != Some(answer.id) {
+                found.add(format!("message {} was called a repeat, but keys are off", message.number));
+            }
+        }
+    }
+}

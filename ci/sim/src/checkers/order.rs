@@ -1,0 +1,91 @@
+//! Most urgent first, first in first out within a level, what comes back in its old place. Exact on one shard; over
+//! several shards each shard's lanes are in order, and nothing is passed over for long by what is two levels less
+//! urgent, unless that was owed to a share.
+
+use super::{Case, Found};
+use crate::facts::Delivery;
+use crate::stays::{Stay, stays};
+use overtake_base::queue_config::Scheduling;
+
+/// How long something two levels more urgent may have been visible, in milliseconds.
+const BOUND_MS: u64 = 100;
+/// Ways between cores, and a receive under way, in milliseconds.
+const SLACK_MS: u64 = 30;
+
+pub(super) fn check(case: &Case<'_>, found: &mut Found) {
+    let stays = stays(case);
+    let deliveries = case.queue.messages.values().flat_map(|message| &message.deliveries);
+    for delivery in deliveries {
+        check_share(case, delivery, found);
+        for stay in stays.iter().filter(|stay| stay.id != delivery.delivered.id && may_take(delivery, stay)) {
+            if let Some(why) = passed_over(case, delivery, stay) {
+                found.add(format!(
+                    "{} ({}, level {}) was leased at {} though {} ({}, level {}) was visible from {} to {}: {why}",
+                    delivery.delivered.id,
+                    delivery.delivered.receipt,
+                    delivery.delivered.priority,
+                    delivery.leased_at,
+                    stay.id,
+                    stay.receipt,
+                    stay.level,
+                    stay.from,
+                    stay.to
+                ));
+            }
+        }
+    }
+    check_responses(case, found);
+}
+
+fn may_take(delivery: &Delivery<'_>, stay: &Stay) -> bool {
+    delivery.receive.max_priority.is_none_or(|ceiling| u32::from(stay.level) <= ceiling)
+}
+
+fn check_share(case: &Case<'_>, delivery: &Delivery<'_>, found: &mut Found) {
+    let takes_no_part =
+        case.queue.plan.scheduling == Scheduling::Strict || delivery.receive.max_priority.is_some();
+    if delivery.delivered.share && (takes_no_part || delivery.delivered.priority == 0) {
+        found.add(format!("{} is marked as a share's, which it cannot be", delivery.delivered.receipt));
+    }
+}
+
+fn passed_over(case: &Case<'_>, delivery: &Delivery<'_>, stay: &Stay) -> Option<&'static str> {
+    let delivered = delivery.delivered;
+    let at = delivery.leased_at;
+    let same_shard = stay.receipt.shard == delivered.receipt.shard;
+    let while_visible = stay.from < at && at < stay.to;
+    if same_shard
+        && while_visible
+        && stay.level == delivered.priority
+        && stay.receipt.sequence < delivered.receipt.sequence
+    {
+        return Some("first in, first out");
+    }
+    // What a cap holds back is not passed over, and age may go before level.
+    if delivered.share || case.queue.plan.capped || case.queue.plan.scheduling == Scheduling::Aging {
+        return None;
+    }
+    if case.queue.plan.shards == 1 && while_visible && stay.level < delivered.priority {
+        return Some("most urgent first");
+    }
+    let long_visible = stay.known_ns != u64::MAX
+        && case.clocks.high(stay.known_ns).plus_ms(BOUND_MS + SLACK_MS) < at
+        && at.plus_ms(SLACK_MS) < stay.to;
+    let well = case.history.was_well(stay.known_ns, delivery.end_ns);
+    (stay.level + 2 <= delivered.priority && long_visible && well)
+        .then_some("two levels more urgent for over 100 ms")
+}
+
+/// Within one response: by level, and within a level and shard by sequence.
+fn check_responses(case: &Case<'_>, found: &mut Found) {
+    let mut all: Vec<&Delivery<'_>> =
+        case.queue.messages.values().flat_map(|message| &message.deliveries).collect();
+    all.sort_by_key(|delivery| (delivery.call.start_ns, std::ptr::from_ref(delivery.call), delivery.place));
+    for pair in all.windows(2).filter(|pair| std::ptr::eq(pair[0].call, pair[1].call)) {
+        let (one, other) = (pair[0].delivered, pair[1].delivered);
+        let back = one.receipt.shard == other.receipt.shard && one.receipt.sequence >= other.receipt.sequence;
+        if one.priority > other.priority || (one.priority == other.priority && back) {
+            found.add(format!("one response gave {} before {}", one.receipt, other.receipt));
+        }
+    }
+}

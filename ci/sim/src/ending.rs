@@ -1,0 +1,142 @@
+//! The good end that every run must come to once nothing goes wrong any more: every request is answered, every lease and
+//! delay ends, every queue can be drained, and what comes out is kept for the checkers to account for.
+
+use crate::run::Run;
+use overtake_base::QueueConfigPatch;
+use overtake_wire::message::{
+    DeadLetter, Delivered, ErrorCode, Receive, Request, Response, Settle, Settled, Stats,
+};
+
+const NANOS_PER_MS: u64 = 1_000_000;
+/// Longer than anything that workloads ask for, in milliseconds: waits, leases, delays, back-offs; and a tenth more, for
+/// a clock that is being slowed down.
+const QUIET_MS: u64 = 34_000;
+/// Lease while draining, in seconds: none runs out meanwhile.
+pub const DRAIN_LEASE_S: u32 = 10_000;
+/// Receives that may be needed to drain a queue: a bound on a drain that never ends.
+const DRAIN_RECEIVES_MAX: usize = 10_000;
+
+/// What was left.
+#[derive(Debug)]
+pub struct End {
+    /// By queue; none where the queue is gone.
+    pub queues: Vec<Option<QueueEnd>>,
+}
+
+/// What was left in a queue.
+#[derive(Debug)]
+pub struct QueueEnd {
+    /// When everything was quiet.
+    pub quiet: Stats,
+    /// What was received then, in order.
+    pub drained: Vec<Delivered>,
+    /// The dead letters, in order of their ids.
+    pub dead: Vec<DeadLetter>,
+    /// When everything drained was acked.
+    pub after: Stats,
+}
+
+/// Brings a run to its end.
+pub fn come_to_an_end(run: &mut Run) -> Result<End, String> {
+    wait(run, QUIET_MS)?;
+    if run.work.open() > 0 {
+        return Err(format!(
+            "{} requests are not answered, long after nothing is wrong any more",
+            run.work.open()
+        ));
+    }
+    let mut queues = Vec::new();
+    for queue in 0..run.plan.queues.len() {
+        queues.push(drain(run, queue)?);
+    }
+    Ok(End { queues })
+}
+
+fn wait(run: &mut Run, ms: u64) -> Result<(), String> {
+    let until_ns = run.world.time_ns() + ms * NANOS_PER_MS;
+    if run.until(until_ns)? { Ok(()) } else { Err("a damaged disk was found only at the end".into()) }
+}
+
+fn drain(run: &mut Run, queue: usize) -> Result<Option<QueueEnd>, String> {
+    let name = run.plan.queues[queue].name.clone();
+    // Redrives go on without a depth, deliveries without a cap.
+    let patch = QueueConfigPatch {
+        rate_caps: Some(None),
+        max_depth: Some(None),
+        max_bytes: Some(None),
+        ..QueueConfigPatch::default()
+    };
+    match run.ask(queue, Request::GetQueue { queue: name.clone() })? {
+        Response::Queue { .. } => {}
+        Response::Refused(refusal) if refusal.code == ErrorCode::NotFound => return Ok(None),
+        other => return Err(format!("{name}: {other:?}")),
+    }
+    run.ask(queue, Request::PutQueue { queue: name.clone(), patch })?;
+    let quiet = when_quiet(run, queue, &name)?;
+    let drained = receive_all(run, queue, &name)?;
+    let dead = list_dead(run, queue, &name)?;
+    for some in drained.chunks(500) {
+        let ack: Vec<String> = some.iter().map(|message| message.receipt.to_string()).collect();
+        let settle = Settle { queue: name.clone(), ack, ..Settle::default() };
+        match run.ask(queue, Request::Settle(settle))? {
+            Response::Settled { ack, .. } if ack.iter().all(|settled| *settled == Settled::Ok) => {}
+            other => return Err(format!("{name}: acks of a healthy node's current leases: {other:?}")),
+        }
+    }
+    let after = stats(run, queue, &name)?;
+    Ok(Some(QueueEnd { quiet, drained, dead, after }))
+}
+
+/// Redrives with a rate may still bring something back.
+fn when_quiet(run: &mut Run, queue: usize, name: &str) -> Result<Stats, String> {
+    const LOOKS_MAX: usize = 200;
+    let mut before = stats(run, queue, name)?;
+    for _ in 0..LOOKS_MAX {
+        wait(run, 2_500)?;
+        let now = stats(run, queue, name)?;
+        let busy = now.leased.iter().chain(&now.delayed).sum::<u64>();
+        if busy == 0 && now.totals == before.totals {
+            return Ok(now);
+        }
+        before = now;
+    }
+    Err(format!("{name} does not come to rest: {before:?}"))
+}
+
+fn stats(run: &mut Run, queue: usize, name: &str) -> Result<Stats, String> {
+    match run.ask(queue, Request::Stats { queue: name.into() })? {
+        Response::Stats(stats) => Ok(stats),
+        other => Err(format!("{name}: {other:?}")),
+    }
+}
+
+fn receive_all(run: &mut Run, queue: usize, name: &str) -> Result<Vec<Delivered>, String> {
+    let mut drained = Vec::new();
+    for round in 0..DRAIN_RECEIVES_MAX {
+        let max = [1, 7, 3, 100][(queue + round / 16) % 4];
+        let receive = Receive { max, lease_s: Some(DRAIN_LEASE_S), ..Receive::new(name) };
+        match run.ask(queue, Request::Receive(receive))? {
+            Response::Received { messages } if messages.is_empty() => return Ok(drained),
+            Response::Received { messages } => drained.extend(messages),
+            other => return Err(format!("{name}: {other:?}")),
+        }
+    }
+    Err(format!("{name} never gets empty"))
+}
+
+fn list_dead(run: &mut Run, queue: usize, name: &str) -> Result<Vec<DeadLetter>, String> {
+    let mut dead = Vec::new();
+    let mut after = None;
+    loop {
+        match run.ask(queue, Request::DlqList { queue: name.into(), limit: 30, after })? {
+            Response::DeadLetters { messages, next } => {
+                dead.extend(messages);
+                after = next;
+            }
+            other => return Err(format!("{name}: {other:?}")),
+        }
+        if after.is_none() {
+            return Ok(dead);
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! A history sorted by queue and message, as checkers need it. Nothing is judged here.
+
+use crate::ending::{End, QueueEnd};
+use crate::history::{Call, History, Made, Number, identify};
+use crate::swarm::{QueuePlan, Swarm};
+use overtake_base::{MessageId, Receipt, UnixMillis};
+use overtake_wire::message::{
+    DeadLetter, Delivered, Enqueued, Headers, Receive, Refusal, Request, Response, Settled,
+};
+use std::collections::BTreeMap;
+
+/// Everything about one queue.
+pub struct QueueFacts<'a> {
+    /// What it was made as.
+    pub plan: &'a QueuePlan,
+    /// All calls about it.
+    pub calls: Vec<&'a Call>,
+    /// Every message that was stored, delivered or named, by id.
+    pub messages: BTreeMap<MessageId, Message<'a>>,
+    /// Contents that name no message that was ever made for this queue.
+    pub strangers: Vec<String>,
+    /// Some delivery may have reached nobody.
+    pub unseen: bool,
+    /// It was deleted, or may have been.
+    pub deleted: bool,
+    /// Dead letters were brought back, or may have been.
+    pub redriven: bool,
+    /// What was left, if the run came to its end and the queue was there.
+    pub end: Option<&'a QueueEnd>,
+}
+
+/// Everything about one message.
+pub struct Message<'a> {
+    pub id: MessageId,
+    pub number: Number,
+    pub made: &'a Made,
+    /// Attempts to store its content, in the order sent.
+    pub tries: Vec<Try<'a>>,
+    /// Some repeat was answered with its id.
+    pub named: bool,
+    /// By deliveries.
+    pub deliveries: Vec<Delivery<'a>>,
+    /// In the order sent.
+    pub settles: Vec<Settle<'a>>,
+    /// Cancels: the call, and whether it was answered that it is done (none: nobody knows).
+    pub cancels: Vec<(&'a Call, Option<bool>)>,
+    /// As a dead letter at the end.
+    pub dead: Option<&'a DeadLetter>,
+}
+
+/// One attempt to store a content.
+#[derive(Clone, Copy)]
+pub struct Try<'a> {
+    pub call: &'a Call,
+    /// None: nobody knows.
+    pub outcome: Option<Result<Enqueued, &'a Refusal>>,
+}
+
+/// One delivery.
+#[derive(Clone, Copy)]
+pub struct Delivery<'a> {
+    pub call: &'a Call,
+    pub receive: &'a Receive,
+    /// Its place in the response.
+    pub place: usize,
+    pub end_ns: u64,
+    pub delivered: &'a Delivered,
+    /// Shard time of the lease.
+    pub leased_at: UnixMillis,
+}
+
+/// What was to become of a lease.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Action<'a> {
+    Ack,
+    Extend { lease_ms: u64 },
+    Release { delay_ms: Option<u64>, error: Option<&'a str> },
+}
+
+/// One receipt of one settle request.
+#[derive(Clone, Copy)]
+pub struct Settle<'a> {
+    pub call: &'a Call,
+    pub receipt: Receipt,
+    pub action: Action<'a>,
+    /// None: nobody knows.
+    pub outcome: Option<Settled>,
+}
+
+impl Settle<'_> {
+    /// It may have been accepted.
+    pub fn may_be_ok(&self) -> bool {
+        self.outcome.is_none_or(|outcome| outcome == Settled::Ok)
+    }
+
+    /// When it was answered; never, where it was not.
+    pub fn end_ns(&self) -> u64 {
+        self.call.answer().map_or(u64::MAX, |(end_ns, _)| end_ns)
+    }
+}
+
+impl Message<'_> {
+    /// The try that stored it, where that was answered.
+    pub fn stored(&self) -> Option<&Try<'_>> {
+        self.tries.iter().find(|t| matches!(t.outcome, Some(Ok(e)) if !e.duplicate && e.id == self.id))
+    }
+
+    /// Some try may have stored it.
+    pub fn may_be_stored(&self) -> bool {
+        self.tries.iter().any(|attempt| match attempt.outcome {
+            None => true,
+            Some(Ok(enqueued)) => enqueued.id == self.id,
+            Some(Err(refusal)) => refusal.stored_unknown,
+        })
+    }
+
+    /// Settles of its delivery `deliveries`.
+    pub fn settles_of(&self, deliveries: u32) -> impl Iterator<Item = &Settle<'_>> {
+        self.settles.iter().filter(move |settle| settle.receipt.deliveries == deliveries)
+    }
+
+    /// It may have been acked.
+    pub fn may_be_acked(&self) -> bool {
+        self.settles.iter().any(|settle| settle.action == Action::Ack && settle.may_be_ok())
+    }
+}
+
+/// Sorts a history.
+#[must_use]
+pub fn gather<'a>(plan: &'a Swarm, history: &'a History, end: Option<&'a End>) -> Vec<QueueFacts<'a>> {
+    (0..plan.queues.len())
+        .map(|queue| {
+            let calls: Vec<&Call> = history.calls.iter().filter(|call| call.queue == queue).collect();
+            let end = end.and_then(|end| end.queues[queue].as_ref());
+            Gatherer::new(&plan.queues[queue], queue, history, calls).gather(end)
+        })
+        .collect()
+}
+
+struct Gatherer<'a> {
+    queue: usize,
+    history: &'a History,
+    facts: QueueFacts<'a>,
+    tries: BTreeMap<Number, Vec<Try<'a>>>,
+    receipts: BTreeMap<Receipt, MessageId>,
+}
+
+impl<'a> Gatherer<'a> {
+    fn new(plan: &'a QueuePlan, queue: usize, history: &'a History, calls: Vec<&'a Call>) -> Self {
+        let unseen = |call: &&&Call| matches!(call.request, Request::Receive(_)) && call.answer().is_none();
+        let gone = |call: &&&Call| match (&call.request, call.answer()) {
+            (Request::DeleteQueue { .. }, Some((_, response))) => matches!(response, Response::Done),
+            (Request::DeleteQueue { .. }, None) => true,
+            _ => false,
+        };
+        let redriven =
+            |call: &&&Call| matches!(&call.request, Request::DlqRedrive(redrive) if !redrive.dry_run);
+        let facts = QueueFacts {
+            plan,
+            messages: BTreeMap::new(),
+            strangers: Vec::new(),
+            unseen: calls.iter().any(|call| unseen(&call)),
+            deleted: calls.iter().any(|call| gone(&call)),
+            redriven: calls.iter().any(|call| redriven(&call)),
+            end: None,
+            calls,
+        };
+        Self { queue, history, facts, tries: BTreeMap::new(), receipts: BTreeMap::new() }
+    }
+
+    fn gather(mut self, end: Option<&'a QueueEnd>) -> QueueFacts<'a> {
+        let calls = self.facts.calls.clone();
+        calls.iter().for_each(|call| self.take_enqueue(call));
+        calls.iter().for_each(|call| self.take_named(call));
+        calls.iter().for_each(|call| self.take_received(call));
+        calls.iter().for_each(|call| self.take_settled(call));
+        calls.iter().for_each(|call| self.take_cancel(call));
+        for dead in end.iter().flat_map(|end| &end.dead) {
+            if let Some(message) = self.message(dead.id, &dead.headers, &dead.body) {
+                message.dead = Some(dead);
+            }
+        }
+        for message in self.facts.messages.values_mut() {
+            message.deliveries.sort_by_key(|delivery| (delivery.delivered.deliveries, delivery.end_ns));
+        }
+        self.facts.end = end;
+        self.facts
+    }
+
+    fn take_enqueue(&mut self, call: &'a Call) {
+        for (place, number) in call.numbers.iter().enumerate() {
+            let outcome = match call.answer() {
+                None => None,
+                Some((_, Response::Enqueued { results })) => Some(results[place].as_ref().copied()),
+                Some((_, Response::Refused(refusal))) => Some(Err(refusal)),
+                Some(_) => None,
+            };
+            self.tries.entry(*number).or_default().push(Try { call, outcome });
+        }
+    }
+
+    /// Messages whose ids were answered.
+    fn take_named(&mut self, call: &'a Call) {
+        let Some((_, Response::Enqueued { results })) = call.answer() else { return };
+        for (number, enqueued) in
+            call.numbers.iter().zip(results).filter_map(|(n, r)| Some((n, r.as_ref().ok()?)))
+        {
+            if !enqueued.duplicate {
+                self.by_number(*number, enqueued.id);
+            }
+        }
+        for enqueued in results.iter().flatten().filter(|enqueued| enqueued.duplicate) {
+            if let Some(number) = identify(enqueued.id, &Headers::new(), &[]) {
+                self.by_number(number, enqueued.id);
+            }
+            if let Some(message) = self.facts.messages.get_mut(&enqueued.id) {
+                message.named = true;
+            }
+        }
+    }
+
+    fn take_received(&mut self, call: &'a Call) {
+        let Request::Receive(receive) = &call.request else { return };
+        let Some((end_ns, Response::Received { messages })) = call.answer() else { return };
+        for (place, delivered) in messages.iter().enumerate() {
+            let lease_s = receive.lease_s.unwrap_or(self.facts.plan.lease_s);
+            let leased_at =
+                UnixMillis(delivered.lease_expires_at.0.saturating_sub(u64::from(lease_s) * 1_000));
+            let delivery = Delivery { call, receive, place, end_ns, delivered, leased_at };
+            let id = delivered.id;
+            if let Some(message) = self.message(id, &delivered.headers, &delivered.body) {
+                message.deliveries.push(delivery);
+                self.receipts.insert(delivered.receipt, id);
+            }
+        }
+    }
+
+    fn take_settled(&mut self, call: &'a Call) {
+        let Request::Settle(settle) = &call.request else { return };
+        let none = [].as_slice();
+        let (acks, extends, releases) = match call.answer() {
+            Some((_, Response::Settled { ack, extend, release })) => (&ack[..], &extend[..], &release[..]),
+            Some((_, Response::Refused(refusal))) if !refusal.stored_unknown => return,
+            _ => (none, none, none),
+        };
+        for (place, receipt) in settle.ack.iter().enumerate() {
+            self.settle(call, receipt, Action::Ack, acks.get(place).copied());
+        }
+        for (place, extend) in settle.extend.iter().enumerate() {
+            let action = Action::Extend { lease_ms: u64::from(extend.lease_s) * 1_000 };
+            self.settle(call, &extend.receipt, action, extends.get(place).copied());
+        }
+        for (place, release) in settle.release.iter().enumerate() {
+            let delay_ms = release.delay_s.map(|s| s * 1_000);
+            let action = Action::Release { delay_ms, error: release.error.as_deref() };
+            self.settle(call, &release.receipt, action, releases.get(place).copied());
+        }
+    }
+
+    fn settle(&mut self, call: &'a Call, text: &str, action: Action<'a>, outcome: Option<Settled>) {
+        let Ok(receipt) = text.parse::<Receipt>() else { return };
+        let Some(id) = self.receipts.get(&receipt) else {
+            if outcome == Some(Settled::Ok) {
+                self.facts.strangers.push(format!("receipt {receipt}, never given out, was accepted"));
+            }
+            return;
+        };
+        if let Some(message) = self.facts.messages.get_mut(id) {
+            message.settles.push(Settle { call, receipt, action, outcome });
+        }
+    }
+
+    fn take_cancel(&mut self, call: &'a Call) {
+        let Request::Cancel { id, .. } = &call.request else { return };
+        let done = match call.answer() {
+            None => None,
+            Some((_, Response::Done)) => Some(true),
+            Some((_, Response::Refused(refusal))) if refusal.stored_unknown => None,
+            Some(_) => Some(false),
+        };
+        if let Some(message) = self.facts.messages.get_mut(id) {
+            message.cancels.push((call, done));
+        }
+    }
+
+    fn by_number(&mut self, number: Number, id: MessageId) -> Option<&mut Message<'a>> {
+        let made = self.history.made.get(number as usize).filter(|made| made.queue == self.queue)?;
+        let tries = self.tries.get(&number).cloned().unwrap_or_default();
+        Some(self.facts.messages.entry(id).or_insert_with(|| Message {
+            id,
+            number,
+            made,
+            tries,
+            named: false,
+            deliveries: Vec::new(),
+            settles: Vec::new(),
+            cancels: Vec::new(),
+            dead: None,
+        }))
+    }
+
+    /// The message of a content; a stranger is noted. The content must be what was made.
+    fn message(&mut self, id: MessageId, headers: &Headers, body: &[u8]) -> Option<&mut Message<'a>> {
+        let number = identify(id, headers, body);
+        let made = number.and_then(|number| self.history.made.get(number as usize));
+        let is_ours = made.is_some_and(|made| {
+            made.queue == self.queue
+                && made.message.headers == *headers
+                && made.message.body == body
+                && made.message.id.is_none_or(|own| own == id)
+        });
+        if !is_ours {
+            let text = format!("{id} with {} body bytes and headers {headers:?} was never made", body.len());
+            self.facts.strangers.push(text);
+            return None;
+        }
+        self.by_number(number?, id)
+    }
+}

@@ -1,0 +1,223 @@
+//! One seed from its beginning to its verdict: the queues are made, workload and faults meet for a while, then all
+//! faults stop and everything must come to a good end, then the history is judged.
+
+use crate::checkers::{self, Violation};
+use crate::ending::{self, End};
+use crate::faults::{FaultCounters, Faults, TIMERS_FROM};
+use crate::history::{History, Outcome};
+use crate::summary::Summary;
+use crate::swarm::Swarm;
+use crate::workload::Workload;
+use crate::world::{Notice, World};
+use overtake_core::SessionId;
+use overtake_wire::message::{Request, Response};
+
+const NANOS_PER_MS: u64 = 1_000_000;
+/// A node on healthy disks serves within this after a start, in nanoseconds.
+const START_NS_MAX: u64 = 60_000 * NANOS_PER_MS;
+/// The timer that something is looked at again.
+const LOOK: u64 = TIMERS_FROM - 1;
+
+/// What came of a seed.
+#[derive(Debug)]
+pub struct Report {
+    /// The seed.
+    pub seed: u64,
+    /// Hash of everything that happened: equal for equal seeds.
+    pub trace: u64,
+    /// Broken promises; empty is good.
+    pub violations: Vec<Violation>,
+    /// What was exercised.
+    pub summary: Summary,
+    /// The last events in words, where they were asked for.
+    pub tale: Vec<String>,
+}
+
+/// A run while it runs.
+pub struct Run {
+    /// What the seed decided.
+    pub plan: Swarm,
+    /// The node and time.
+    pub world: World,
+    /// Who asks.
+    pub work: Workload,
+    /// What goes wrong.
+    pub faults: Faults,
+    /// What was asked and answered.
+    pub history: History,
+    /// The session of whoever makes queues and looks after the end; it asks one thing after the other.
+    auditor: Option<SessionId>,
+    auditor_request: u64,
+    auditor_answer: Option<(u64, Response)>,
+}
+
+/// Runs a seed. With `told`, the last events are kept in words.
+#[must_use]
+pub fn run(seed: u64, told: bool) -> Report {
+    let plan = Swarm::of_seed(seed);
+    let mut world = World::new(seed, plan.shape.clone());
+    world.tale.wanted = told;
+    let mut run = Run {
+        work: Workload::new(seed, &plan),
+        faults: Faults::new(seed, plan.faults),
+        history: History::default(),
+        auditor: None,
+        auditor_request: 0,
+        auditor_answer: None,
+        world,
+        plan,
+    };
+    let mut violations = Vec::new();
+    let end = match run.go() {
+        Ok(end) => end,
+        Err(detail) => {
+            violations.push(Violation::new("liveness", detail));
+            None
+        }
+    };
+    if violations.is_empty() {
+        violations = checkers::check(&run.plan, &run.history, &run.world.clocks, end.as_ref());
+    }
+    Report {
+        seed,
+        trace: run.world.trace(),
+        summary: Summary::of(&run, end.is_some()),
+        tale: run.world.tale.lines().map(String::from).collect(),
+        violations,
+    }
+}
+
+impl Run {
+    /// None where a damaged disk ended the run.
+    fn go(&mut self) -> Result<Option<End>, String> {
+        self.until_serving()?;
+        for (queue, name, patch) in Workload::creations(&self.plan) {
+            match self.ask(queue, Request::PutQueue { queue: name, patch })? {
+                Response::QueuePut { created: true, .. } => {}
+                other => return Err(format!("a queue was not created: {other:?}")),
+            }
+        }
+        self.auditor_leaves();
+        self.faults.begin(&mut self.world);
+        for number in 0..self.work.count() {
+            self.world.set_timer(
+                self.plan.active_ms * NANOS_PER_MS / 20 * number as u64 / self.work.count() as u64,
+                number as u64,
+            );
+        }
+        let end_ns = self.world.time_ns() + self.plan.active_ms * NANOS_PER_MS;
+        if !self.until(end_ns)? {
+            return Ok(None);
+        }
+        self.work.over = true;
+        self.faults.end(&mut self.world);
+        self.until_serving()?;
+        ending::come_to_an_end(self).map(Some)
+    }
+
+    /// Lets time pass. False where a damaged disk ended the run.
+    pub fn until(&mut self, time_ns: u64) -> Result<bool, String> {
+        while self.world.time_ns() < time_ns {
+            self.world.set_timer((time_ns - self.world.time_ns()).min(100 * NANOS_PER_MS), LOOK);
+            loop {
+                let Some(notice) = self.world.next() else {
+                    if self.gave_up()? {
+                        return Ok(false);
+                    }
+                    continue;
+                };
+                let looked = matches!(notice, Notice::Timer { number: LOOK });
+                self.take(notice)?;
+                if looked {
+                    break;
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    fn gave_up(&mut self) -> Result<bool, String> {
+        let Some(detail) = self.world.fatal.clone() else {
+            return Err("nothing is left to happen".into());
+        };
+        self.faults.fatal(&detail, &mut self.world, &mut self.work, &mut self.history)
+    }
+
+    fn take(&mut self, notice: Notice) -> Result<(), String> {
+        let now_ns = self.world.time_ns();
+        match notice {
+            Notice::Response { session, request, response } if Some(session) == self.auditor => {
+                if request == self.auditor_request {
+                    self.auditor_answer = Some((now_ns, response));
+                }
+            }
+            Notice::Response { session, request, response } => {
+                self.work.answered(session, request, response, now_ns, &mut self.history)?;
+            }
+            Notice::Closed { session } => self.work.lost([session], &mut self.history),
+            Notice::Timer { number } if number < self.work.count() as u64 => {
+                self.work.act(number as usize, &mut self.world, &mut self.history);
+            }
+            Notice::Timer { number } => {
+                self.faults.timer(number, &mut self.world, &mut self.work, &mut self.history)?;
+            }
+            Notice::CrashDue => self.faults.power_loss(&mut self.world, &mut self.work, &mut self.history),
+        }
+        self.faults.observe(&self.world, &mut self.history);
+        Ok(())
+    }
+
+    /// Waits until the node serves; it is healthy, or will be.
+    pub fn until_serving(&mut self) -> Result<(), String> {
+        let deadline_ns = self.world.time_ns() + START_NS_MAX;
+        while !self.world.node.is_serving() {
+            if self.world.time_ns() > deadline_ns {
+                return Err("the node does not serve a minute after its start".into());
+            }
+            self.until(self.world.time_ns() + NANOS_PER_MS)?;
+        }
+        Ok(())
+    }
+
+    /// Asks as the auditor, and waits for the answer.
+    pub fn ask(&mut self, queue: usize, request: Request) -> Result<Response, String> {
+        let session = match self.auditor {
+            Some(session) => session,
+            None => *self.auditor.insert(self.world.connect()),
+        };
+        self.auditor_request += 1;
+        self.auditor_answer = None;
+        let text = crate::tale::short(&request);
+        if !self.world.send(session, self.auditor_request, &request) {
+            return Err("the auditor's connection is gone on a healthy node".into());
+        }
+        let call = self.history.ask(queue, self.world.time_ns(), request, Vec::new());
+        let deadline_ns = self.world.time_ns() + START_NS_MAX;
+        loop {
+            if let Some((at_ns, response)) = self.auditor_answer.take() {
+                self.history.calls[call].outcome = Outcome::Answered(at_ns, response.clone());
+                return Ok(response);
+            }
+            if self.world.time_ns() > deadline_ns {
+                return Err(format!("no answer within a minute, nothing being wrong: {text}"));
+            }
+            let Some(notice) = self.world.next() else {
+                self.gave_up()?;
+                return Err("a damaged disk was found only at the end".into());
+            };
+            self.take(notice)?;
+        }
+    }
+
+    fn auditor_leaves(&mut self) {
+        if let Some(session) = self.auditor.take() {
+            self.world.disconnect(session);
+        }
+    }
+
+    /// What went wrong.
+    #[must_use]
+    pub fn fault_counters(&self) -> FaultCounters {
+        self.faults.counters
+    }
+}

@@ -1,0 +1,96 @@
+//! Faults that can be planted in the model. A comparison that does not notice them would not notice them in the machine
+//! either.
+
+/// One fault, or none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mutation {
+    /// The model as it should be.
+    None,
+    /// A returned message goes to the end of its lane.
+    ReturnToTheTail,
+    /// A returned message starts its time to live again.
+    ReturnRenewsLife,
+    /// The time to live runs from the enqueue, not from the first visibility.
+    LifeRunsFromEnqueue,
+    /// Delayed messages become visible a millisecond early.
+    DueEarly,
+    /// Leases last a millisecond longer.
+    LeaseLate,
+    /// A receipt is believed without looking at its deliveries.
+    AnyDeliveryAcks,
+    /// A dead letter's receipt is stale, not unknown.
+    DeadIsStale,
+    /// A repeat extends the window of its key.
+    RepeatExtendsWindow,
+    /// An ack frees the message's key.
+    AckFreesKey,
+    /// Repeats are refused when the queue is full.
+    LimitsBeforeDedup,
+    /// Leased messages take no room.
+    LeasedTakeNoRoom,
+    /// A message survives one failure too many.
+    OneFailureMore,
+    /// A release that names a delay of nothing is held back all the same.
+    ZeroDelayBacksOff,
+    /// More than ten entries of history.
+    LongHistory,
+    /// An undone lease counts as a failure.
+    UnleaseIsFailure,
+    /// An undone lease stays counted.
+    UnleaseStaysCounted,
+    /// Rate caps hold nothing back.
+    CapsIgnored,
+    /// `UpTo` goes one level too far.
+    CeilingTooHigh,
+    /// Share deliveries are not counted.
+    SharesUncounted,
+    /// A cancel takes leased messages too.
+    CancelTakesLeased,
+    /// A purge takes leased messages too.
+    PurgeTakesLeased,
+    /// A redriven message has its old failures.
+    RedriveKeepsFailures,
+    /// A redriven message has no deliveries yet.
+    RedriveForgetsDeliveries,
+    /// A redriven message gets its old place.
+    RedriveKeepsPlace,
+    /// A redrive makes the queue fuller than it may be.
+    RedriveNeedsNoRoom,
+    /// A redrive with a rate moves all at once.
+    RedriveHasNoPace,
+    /// A level can be starved again without having been fed.
+    StarvedAgain,
+}
+
+impl Mutation {
+    /// All faults.
+    pub const ALL: [Self; 27] = [
+        Self::ReturnToTheTail,
+        Self::ReturnRenewsLife,
+        Self::LifeRunsFromEnqueue,
+        Self::DueEarly,
+        Self::LeaseLate,
+        Self::AnyDeliveryAcks,
+        Self::DeadIsStale,
+        Self::RepeatExtendsWindow,
+        Self::AckFreesKey,
+        Self::LimitsBeforeDedup,
+        Self::LeasedTakeNoRoom,
+        Self::OneFailureMore,
+        Self::ZeroDelayBacksOff,
+        Self::LongHistory,
+        Self::UnleaseIsFailure,
+        Self::UnleaseStaysCounted,
+        Self::CapsIgnored,
+        Self::CeilingTooHigh,
+        Self::SharesUncounted,
+        Self::CancelTakesLeased,
+        Self::PurgeTakesLeased,
+        Self::RedriveKeepsFailures,
+        Self::RedriveForgetsDeliveries,
+        Self::RedriveKeepsPlace,
+        Self::RedriveNeedsNoRoom,
+        Self::RedriveHasNoPace,
+        Self::StarvedAgain,
+    ];
+}

@@ -87,9 +87,8 @@ impl<const N: usize> Table<N> {
         });
         let line = |show: &dyn Fn(usize) -> (String, Option<Cell>)| {
             let mut line = String::new();
-            for column in 0..N {
+            for (column, width) in widths.iter().copied().enumerate() {
                 let (text, cell) = show(column);
-                let width = widths[column];
                 let right = self.headings[column].starts_with('>');
                 let padded = if right {
                     format!("{text:>width$}")

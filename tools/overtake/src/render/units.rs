@@ -7,7 +7,7 @@ pub fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
     for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place) % 3 == 0 {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
             out.push(',');
         }
         out.push(digit);
@@ -87,7 +87,7 @@ pub fn millionths(number: u64) -> String {
 }
 
 fn decimal(tenths: u128, unit: &str) -> String {
-    if tenths >= 100 || tenths % 10 == 0 {
+    if tenths >= 100 || tenths.is_multiple_of(10) {
         format!("{} {unit}", tenths / 10)
     } else {
         format!("{}.{} {unit}", tenths / 10, tenths % 10)

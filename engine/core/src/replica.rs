@@ -6,6 +6,7 @@
 use crate::cache::EntryCache;
 use crate::mesh::Caller;
 use bytes::Bytes;
+use core::cell::Cell;
 use overtake_base::{Malformed, QueueId, ShardId, UnixMillis};
 use overtake_queue::answer::Answer;
 use overtake_queue::command::{Batch, Command, LevelChoice, RedriveSelection};
@@ -32,6 +33,8 @@ pub struct Replica {
     tick_proposed: bool,
     /// Index of the newest checkpoint that is durable.
     pub checkpoint_index: u64,
+    /// The machine's next deadline, until the next entry is applied: it is asked for several times a turn.
+    deadline: Cell<Option<UnixMillis>>,
 }
 
 /// Commands that are not proposed yet.
@@ -89,6 +92,7 @@ impl Replica {
             proposed: VecDeque::new(),
             tick_proposed: false,
             checkpoint_index,
+            deadline: Cell::new(None),
         }
     }
 
@@ -145,6 +149,7 @@ impl Replica {
         let mut answers = Vec::new();
         if !entry.data.is_empty() {
             self.machine.apply(entry.index, &entry.data, &mut answers)?;
+            self.deadline.set(None);
             cache.insert(self.shard, entry.index, entry.data.clone());
             self.tick_proposed = false;
         }
@@ -164,7 +169,12 @@ impl Replica {
     /// When a tick is due; never while one is on its way.
     #[must_use]
     pub fn next_deadline(&self) -> UnixMillis {
-        if self.tick_proposed || !self.serves() { UnixMillis::NEVER } else { self.machine.next_deadline() }
+        if self.tick_proposed || !self.serves() {
+            return UnixMillis::NEVER;
+        }
+        let deadline = self.deadline.get().unwrap_or_else(|| self.machine.next_deadline());
+        self.deadline.set(Some(deadline));
+        deadline
     }
 
     /// True while commands wait for their entries.

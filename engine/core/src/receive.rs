@@ -11,7 +11,7 @@ use crate::sessions::Origin;
 pub(crate) use crate::waiting::{ReceiveAt, Waiting, Wake, WakeTimers};
 use crate::{Core, Operation, OperationId, Output};
 use overtake_base::limits::RECEIVE_BYTES_MAX;
-use overtake_base::{CoreId, Level, QueueId, ShardId};
+use overtake_base::{CoreId, Level, QueueId, ShardId, UnixMillis};
 use overtake_queue::command::{Command, Lease, LeaseKey, LevelChoice};
 use overtake_wire::message::{Delivered, Receive, Refusal, Request, Response};
 use std::collections::BTreeMap;
@@ -405,12 +405,23 @@ impl Core {
     }
 }
 
-/// Most urgent first. One shard's answer is in lane order already; several are merged by time of enqueue.
+/// Most urgent first. Each shard's part is in lane order already and stays so; the parts of several are merged by time of
+/// enqueue.
 fn in_order(mut messages: Vec<Delivered>, one_shard: bool) -> Vec<Delivered> {
     if one_shard {
         messages.sort_by_key(|message| message.priority);
-    } else {
-        messages.sort_by_key(|message| (message.priority, message.enqueued_at, message.id));
+        return messages;
     }
-    messages
+    // Something delayed was enqueued before what is ahead of it in its lane: it counts as new as that.
+    let mut newest: BTreeMap<(ShardId, u8), UnixMillis> = BTreeMap::new();
+    let mut keyed: Vec<_> = messages
+        .into_iter()
+        .map(|message| {
+            let lane = newest.entry((message.receipt.shard, message.priority)).or_default();
+            *lane = (*lane).max(message.enqueued_at);
+            (*lane, message)
+        })
+        .collect();
+    keyed.sort_by_key(|(time, message)| (message.priority, *time));
+    keyed.into_iter().map(|(_, message)| message).collect()
 }

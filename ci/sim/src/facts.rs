@@ -1,5 +1,6 @@
 //! A history sorted by queue and message, as checkers need it. Nothing is judged here.
 
+use crate::clocks::Clocks;
 use crate::ending::{End, QueueEnd};
 use crate::history::{Call, History, Made, Number, identify};
 use crate::swarm::{QueuePlan, Swarm};
@@ -17,6 +18,8 @@ pub struct QueueFacts<'a> {
     pub calls: Vec<&'a Call>,
     /// Every message that was stored, delivered or named, by id.
     pub messages: BTreeMap<MessageId, Message<'a>>,
+    /// Ids that can have been stored more than once, which is right after their windows: as many messages as one id.
+    pub reborn: Vec<Message<'a>>,
     /// Contents that name no message that was ever made for this queue.
     pub strangers: Vec<String>,
     /// Some delivery may have reached nobody.
@@ -114,6 +117,20 @@ impl Message<'_> {
         })
     }
 
+    /// Two tries may both have stored it, a window apart.
+    fn may_be_reborn(&self, window_ms: u64, clocks: &Clocks) -> bool {
+        let may_store = |attempt: &&Try<'_>| match attempt.outcome {
+            None => true,
+            Some(Ok(enqueued)) => !enqueued.duplicate && enqueued.id == self.id,
+            Some(Err(refusal)) => refusal.stored_unknown,
+        };
+        let mut tries: Vec<_> = self.tries.iter().filter(may_store).collect();
+        tries.sort_by_key(|attempt| attempt.call.start_ns);
+        let (Some(first), Some(last)) = (tries.first(), tries.last()) else { return false };
+        let end = last.call.answer().map_or(UnixMillis::NEVER, |(end_ns, _)| clocks.high(end_ns));
+        tries.len() > 1 && end.since(clocks.low(first.call.start_ns)) >= window_ms
+    }
+
     /// Settles of its delivery `deliveries`.
     pub fn settles_of(&self, deliveries: u32) -> impl Iterator<Item = &Settle<'_>> {
         self.settles.iter().filter(move |settle| settle.receipt.deliveries == deliveries)
@@ -127,12 +144,17 @@ impl Message<'_> {
 
 /// Sorts a history.
 #[must_use]
-pub fn gather<'a>(plan: &'a Swarm, history: &'a History, end: Option<&'a End>) -> Vec<QueueFacts<'a>> {
+pub fn gather<'a>(
+    plan: &'a Swarm,
+    history: &'a History,
+    clocks: &'a Clocks,
+    end: Option<&'a End>,
+) -> Vec<QueueFacts<'a>> {
     (0..plan.queues.len())
         .map(|queue| {
             let calls: Vec<&Call> = history.calls.iter().filter(|call| call.queue == queue).collect();
             let end = end.and_then(|end| end.queues[queue].as_ref());
-            Gatherer::new(&plan.queues[queue], queue, history, calls).gather(end)
+            Gatherer::new(&plan.queues[queue], queue, history, clocks, calls).gather(end)
         })
         .collect()
 }
@@ -140,13 +162,20 @@ pub fn gather<'a>(plan: &'a Swarm, history: &'a History, end: Option<&'a End>) -
 struct Gatherer<'a> {
     queue: usize,
     history: &'a History,
+    clocks: &'a Clocks,
     facts: QueueFacts<'a>,
     tries: BTreeMap<Number, Vec<Try<'a>>>,
     receipts: BTreeMap<Receipt, MessageId>,
 }
 
 impl<'a> Gatherer<'a> {
-    fn new(plan: &'a QueuePlan, queue: usize, history: &'a History, calls: Vec<&'a Call>) -> Self {
+    fn new(
+        plan: &'a QueuePlan,
+        queue: usize,
+        history: &'a History,
+        clocks: &'a Clocks,
+        calls: Vec<&'a Call>,
+    ) -> Self {
         let unseen = |call: &&&Call| matches!(call.request, Request::Receive(_)) && call.answer().is_none();
         let gone = |call: &&&Call| match (&call.request, call.answer()) {
             (Request::DeleteQueue { .. }, Some((_, response))) => matches!(response, Response::Done),
@@ -158,6 +187,7 @@ impl<'a> Gatherer<'a> {
         let facts = QueueFacts {
             plan,
             messages: BTreeMap::new(),
+            reborn: Vec::new(),
             strangers: Vec::new(),
             unseen: calls.iter().any(|call| unseen(&call)),
             deleted: calls.iter().any(|call| gone(&call)),
@@ -165,7 +195,7 @@ impl<'a> Gatherer<'a> {
             end: None,
             calls,
         };
-        Self { queue, history, facts, tries: BTreeMap::new(), receipts: BTreeMap::new() }
+        Self { queue, history, clocks, facts, tries: BTreeMap::new(), receipts: BTreeMap::new() }
     }
 
     fn gather(mut self, end: Option<&'a QueueEnd>) -> QueueFacts<'a> {
@@ -184,7 +214,18 @@ impl<'a> Gatherer<'a> {
             message.deliveries.sort_by_key(|delivery| (delivery.delivered.deliveries, delivery.end_ns));
         }
         self.facts.end = end;
+        self.set_reborn_aside();
         self.facts
+    }
+
+    fn set_reborn_aside(&mut self) {
+        let window_ms = self.facts.plan.dedup_window_ms;
+        let clocks = self.clocks;
+        let all = core::mem::take(&mut self.facts.messages);
+        let (reborn, once): (Vec<_>, Vec<_>) =
+            all.into_iter().partition(|(_, message)| message.may_be_reborn(window_ms, clocks));
+        self.facts.reborn = reborn.into_iter().map(|(_, message)| message).collect();
+        self.facts.messages = once.into_iter().collect();
     }
 
     fn take_enqueue(&mut self, call: &'a Call) {

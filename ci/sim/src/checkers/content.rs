@@ -7,7 +7,7 @@ use overtake_wire::message::{PeekedMessage, Response};
 
 pub(super) fn check(case: &Case<'_>, found: &mut Found) {
     case.queue.strangers.iter().for_each(|stranger| found.add(stranger.clone()));
-    for message in case.queue.messages.values() {
+    for message in case.queue.messages.values().chain(&case.queue.reborn) {
         let seen = !message.deliveries.is_empty() || message.dead.is_some();
         if seen && !message.may_be_stored() {
             found.add(format!("{} is there, but nothing that was asked can have stored it", message.id));

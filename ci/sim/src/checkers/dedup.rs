@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 pub(super) fn check(case: &Case<'_>, found: &mut Found) {
     let window_ms = case.queue.plan.dedup_window_ms;
     let mut by_key: BTreeMap<&[u8], Vec<&Message<'_>>> = BTreeMap::new();
-    for message in case.queue.messages.values() {
+    for message in case.queue.messages.values().chain(&case.queue.reborn) {
         check_once(case, message, window_ms, found);
         if let Some(key) = &message.made.message.dedup_key {
             by_key.entry(key).or_default().push(message);

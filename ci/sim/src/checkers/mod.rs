@@ -83,7 +83,7 @@ const OF_ONE_LIFE: [Checker; 8] = [
 #[must_use]
 pub fn check(plan: &Swarm, history: &History, clocks: &Clocks, end: Option<&End>) -> Vec<Violation> {
     let mut violations = Vec::new();
-    for queue in gather(plan, history, end) {
+    for queue in gather(plan, history, clocks, end) {
         let case = Case { queue: &queue, plan, history, clocks };
         let of_one_life = OF_ONE_LIFE.iter().filter(|_| !queue.deleted);
         for (checker, check) in ALWAYS.iter().chain(of_one_life) {

@@ -112,7 +112,7 @@ fn check_answered(case: &Case<'_>, totals: &Totals, found: &mut Found) {
             found.add(format!("{name}: {counted} counted, {answered} answered"));
         }
     }
-    let sure = case.queue.calls.iter().all(|call| call.answer().is_some());
+    let sure = case.queue.reborn.is_empty() && case.queue.calls.iter().all(|call| call.answer().is_some());
     let unsure_parts = case.queue.messages.values().any(|message| {
         message
             .tries

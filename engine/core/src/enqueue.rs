@@ -92,7 +92,8 @@ impl Core {
             if let Err(wait_ms) = self.tenant_rates.take(tenant, messages.len() as u64, self.time) {
                 self.note_refused(tenant, &name, RefusedReason::Rate, messages.len());
                 let detail = "the tenant enqueues faster than its limit allows";
-                return self.respond(origin, refused(Refusal::rate(detail, wait_ms)));
+                let results = messages.iter().map(|_| Err(Refusal::rate(detail, wait_ms))).collect();
+                return self.respond(origin, Response::Enqueued { results });
             }
         }
         let queue = match self.find_queue(tenant, &name) {

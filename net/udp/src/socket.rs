@@ -6,6 +6,7 @@ use std::io::{self, ErrorKind, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::rc::Rc;
+use std::time::Duration;
 
 /// Bytes of one receive buffer: the largest batch that GRO makes of datagrams.
 const BUFFER_BYTES: usize = 65_536;
@@ -119,9 +120,20 @@ impl Watch {
 }
 
 /// Makes sure that no other process holds `address`, and chooses the port where it says 0. Sockets that share an
-/// address share its clients too, silently: a second server on one port must fail instead.
+/// address share its clients too, silently: a second server on one port must fail instead. The kernel lets go of a killed
+/// server's socket a moment after the process is gone, so a port in use is tried again for up to two seconds.
 pub fn claim(address: SocketAddr) -> io::Result<SocketAddr> {
-    std::net::UdpSocket::bind(address)?.local_addr()
+    const PAUSE: Duration = Duration::from_millis(50);
+    let mut tries_left = 40;
+    loop {
+        match std::net::UdpSocket::bind(address) {
+            Err(error) if error.kind() == ErrorKind::AddrInUse && tries_left > 0 => {
+                tries_left -= 1;
+                std::thread::sleep(PAUSE);
+            }
+            bound => return bound?.local_addr(),
+        }
+    }
 }
 
 /// A second handle of a socket, with blocking calls turned off by [`UdpSocketState::new`].

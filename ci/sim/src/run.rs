@@ -120,7 +120,7 @@ impl Run {
         while self.world.time_ns() < time_ns {
             self.world.set_timer((time_ns - self.world.time_ns()).min(100 * NANOS_PER_MS), LOOK);
             loop {
-                let Some(notice) = self.world.next() else {
+                let Some(notice) = self.world.next_notice() else {
                     if self.gave_up()? {
                         return Ok(false);
                     }
@@ -201,7 +201,7 @@ impl Run {
             if self.world.time_ns() > deadline_ns {
                 return Err(format!("no answer within a minute, nothing being wrong: {text}"));
             }
-            let Some(notice) = self.world.next() else {
+            let Some(notice) = self.world.next_notice() else {
                 self.gave_up()?;
                 return Err("a damaged disk was found only at the end".into());
             };

@@ -28,7 +28,6 @@ impl Tale {
     }
 
     /// What was told last.
-    #[must_use]
     pub fn lines(&self) -> impl Iterator<Item = &str> {
         self.lines.iter().map(String::as_str)
     }

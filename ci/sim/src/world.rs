@@ -190,7 +190,7 @@ impl World {
     }
 
     /// Lets happen what is next, until something concerns the driver. None where nothing is left to happen.
-    pub fn next(&mut self) -> Option<Notice> {
+    pub fn next_notice(&mut self) -> Option<Notice> {
         while self.fatal.is_none() {
             let ((time_ns, sequence), happening) = self.heap.pop_first()?;
             self.time_ns = time_ns;
@@ -223,10 +223,10 @@ impl World {
             Happening::Board { to, life, shard, version, summary } if alive(life) => {
                 self.deliver(to, Event::Summary { shard, version, summary });
             }
-            Happening::ToCore { core, life, session, frame } if alive(life) => {
-                if self.sessions.contains_key(&session) {
-                    self.deliver(core, Event::Frame { session, frame });
-                }
+            Happening::ToCore { core, life, session, frame }
+                if alive(life) && self.sessions.contains_key(&session) =>
+            {
+                self.deliver(core, Event::Frame { session, frame });
             }
             Happening::ToClient { life, session, frame } if alive(life) => {
                 if let (true, Ok((request, response))) =

@@ -42,7 +42,7 @@ impl Client {
                 return;
             }
             self.world.set_timer(1_000_000, u64::MAX);
-            self.world.next();
+            self.world.next_notice();
         }
         panic!("the node does not serve: {:?}", self.world.fatal);
     }
@@ -60,7 +60,7 @@ impl Client {
 
     fn answer(&mut self, wanted: u64) -> Response {
         loop {
-            match self.world.next() {
+            match self.world.next_notice() {
                 Some(Notice::Response { request, response, .. }) if request == wanted => return response,
                 Some(_) => {}
                 None => panic!("no answer will ever come: {:?}", self.world.fatal),
@@ -178,11 +178,11 @@ fn a_waiting_receive_wakes_and_the_longest_waiter_is_first() {
         };
         let one = client.send(&wait());
         client.world.set_timer(50_000_000, 1);
-        while !matches!(client.world.next(), Some(Notice::Timer { .. })) {}
+        while !matches!(client.world.next_notice(), Some(Notice::Timer { .. })) {}
         let other_session = client.world.connect();
         assert!(client.world.send(other_session, 1, &wait()));
         client.world.set_timer(50_000_000, 2);
-        while !matches!(client.world.next(), Some(Notice::Timer { .. })) {}
+        while !matches!(client.world.next_notice(), Some(Notice::Timer { .. })) {}
         client.enqueue("work", 3, "for the first").unwrap();
         let response = client.answer(one);
         let Response::Received { messages } = response else { panic!("{response:?}") };
@@ -266,14 +266,14 @@ fn an_idle_node_writes_nothing() {
     client.enqueue("work", 0, "x").unwrap();
     client.receive("work", 1, 0);
     client.world.set_timer(1_000_000_000, 1);
-    while !matches!(client.world.next(), Some(Notice::Timer { .. })) {}
+    while !matches!(client.world.next_notice(), Some(Notice::Timer { .. })) {}
     let operations = |client: &Client| -> u64 {
         client.world.node.cores.iter().map(|core| core.disk.counters.operations).sum()
     };
     let before = operations(&client);
     // Less than the lease: nothing is due.
     client.world.set_timer(20_000_000_000, 2);
-    while !matches!(client.world.next(), Some(Notice::Timer { .. })) {}
+    while !matches!(client.world.next_notice(), Some(Notice::Timer { .. })) {}
     assert_eq!(operations(&client), before);
 }
 

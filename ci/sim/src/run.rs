@@ -33,6 +33,21 @@ pub struct Report {
     pub tale: Vec<String>,
 }
 
+/// Why a run does not go on.
+#[derive(Debug)]
+pub enum Stopped {
+    /// A damaged disk was found, loudly and by name, as it must be. What was answered until then is judged.
+    Damaged,
+    /// A promise was broken.
+    Broken(String),
+}
+
+impl From<String> for Stopped {
+    fn from(detail: String) -> Self {
+        Self::Broken(detail)
+    }
+}
+
 /// A run while it runs.
 pub struct Run {
     /// What the seed decided.
@@ -69,8 +84,9 @@ pub fn run(seed: u64, told: bool) -> Report {
     };
     let mut violations = Vec::new();
     let end = match run.go() {
-        Ok(end) => end,
-        Err(detail) => {
+        Ok(end) => Some(end),
+        Err(Stopped::Damaged) => None,
+        Err(Stopped::Broken(detail)) => {
             violations.push(Violation::new("liveness", detail));
             None
         }
@@ -88,13 +104,12 @@ pub fn run(seed: u64, told: bool) -> Report {
 }
 
 impl Run {
-    /// None where a damaged disk ended the run.
-    fn go(&mut self) -> Result<Option<End>, String> {
+    fn go(&mut self) -> Result<End, Stopped> {
         self.until_serving()?;
         for (queue, name, patch) in Workload::creations(&self.plan) {
             match self.ask(queue, Request::PutQueue { queue: name, patch })? {
                 Response::QueuePut { created: true, .. } => {}
-                other => return Err(format!("a queue was not created: {other:?}")),
+                other => return Err(format!("a queue was not created: {other:?}").into()),
             }
         }
         self.auditor_leaves();
@@ -106,24 +121,20 @@ impl Run {
             );
         }
         let end_ns = self.world.time_ns() + self.plan.active_ms * NANOS_PER_MS;
-        if !self.until(end_ns)? {
-            return Ok(None);
-        }
+        self.until(end_ns)?;
         self.work.over = true;
         self.faults.end(&mut self.world);
         self.until_serving()?;
-        ending::come_to_an_end(self).map(Some)
+        ending::come_to_an_end(self)
     }
 
-    /// Lets time pass. False where a damaged disk ended the run.
-    pub fn until(&mut self, time_ns: u64) -> Result<bool, String> {
+    /// Lets time pass.
+    pub fn until(&mut self, time_ns: u64) -> Result<(), Stopped> {
         while self.world.time_ns() < time_ns {
             self.world.set_timer((time_ns - self.world.time_ns()).min(100 * NANOS_PER_MS), LOOK);
             loop {
                 let Some(notice) = self.world.next_notice() else {
-                    if self.gave_up()? {
-                        return Ok(false);
-                    }
+                    self.gave_up()?;
                     continue;
                 };
                 let looked = matches!(notice, Notice::Timer { number: LOOK });
@@ -133,17 +144,21 @@ impl Run {
                 }
             }
         }
-        Ok(true)
+        Ok(())
     }
 
-    fn gave_up(&mut self) -> Result<bool, String> {
+    /// Goes on where a core that gave up is excused and started again.
+    fn gave_up(&mut self) -> Result<(), Stopped> {
         let Some(detail) = self.world.fatal.clone() else {
-            return Err("nothing is left to happen".into());
+            return Err(Stopped::Broken("nothing is left to happen".into()));
         };
-        self.faults.fatal(&detail, &mut self.world, &mut self.work, &mut self.history)
+        match self.faults.fatal(&detail, &mut self.world, &mut self.work, &mut self.history)? {
+            true => Err(Stopped::Damaged),
+            false => Ok(()),
+        }
     }
 
-    fn take(&mut self, notice: Notice) -> Result<(), String> {
+    fn take(&mut self, notice: Notice) -> Result<(), Stopped> {
         let now_ns = self.world.time_ns();
         match notice {
             Notice::Response { session, request, response } if Some(session) == self.auditor => {
@@ -168,11 +183,11 @@ impl Run {
     }
 
     /// Waits until the node serves; it is healthy, or will be.
-    pub fn until_serving(&mut self) -> Result<(), String> {
+    pub fn until_serving(&mut self) -> Result<(), Stopped> {
         let deadline_ns = self.world.time_ns() + START_NS_MAX;
         while !self.world.node.is_serving() {
             if self.world.time_ns() > deadline_ns {
-                return Err("the node does not serve a minute after its start".into());
+                return Err(Stopped::Broken("the node does not serve a minute after its start".into()));
             }
             self.until(self.world.time_ns() + NANOS_PER_MS)?;
         }
@@ -180,7 +195,7 @@ impl Run {
     }
 
     /// Asks as the auditor, and waits for the answer.
-    pub fn ask(&mut self, queue: usize, request: Request) -> Result<Response, String> {
+    pub fn ask(&mut self, queue: usize, request: Request) -> Result<Response, Stopped> {
         let session = match self.auditor {
             Some(session) => session,
             None => *self.auditor.insert(self.world.connect()),
@@ -189,7 +204,7 @@ impl Run {
         self.auditor_answer = None;
         let text = crate::tale::short(&request);
         if !self.world.send(session, self.auditor_request, &request) {
-            return Err("the auditor's connection is gone on a healthy node".into());
+            return Err(Stopped::Broken("the auditor's connection is gone on a healthy node".into()));
         }
         let call = self.history.ask(queue, self.world.time_ns(), request, Vec::new());
         let deadline_ns = self.world.time_ns() + START_NS_MAX;
@@ -199,11 +214,11 @@ impl Run {
                 return Ok(response);
             }
             if self.world.time_ns() > deadline_ns {
-                return Err(format!("no answer within a minute, nothing being wrong: {text}"));
+                return Err(format!("no answer within a minute, nothing being wrong: {text}").into());
             }
             let Some(notice) = self.world.next_notice() else {
                 self.gave_up()?;
-                return Err("a damaged disk was found only at the end".into());
+                return Err(Stopped::Broken("the node was started anew though nothing was wrong".into()));
             };
             self.take(notice)?;
         }

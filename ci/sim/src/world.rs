@@ -19,6 +19,9 @@ const MESH_DELAY_NS: u64 = 30_000;
 /// Longest way between a client and its core, in nanoseconds.
 const CLIENT_DELAY_NS: u64 = 200_000;
 
+/// Events of one run: far more than any needs that comes to an end.
+const EVENTS_MAX: u64 = 3_000_000;
+
 /// What a driver learns.
 #[derive(Debug)]
 pub enum Notice {
@@ -57,6 +60,7 @@ pub struct World {
     /// Latest arrival of each ordered way, so that nothing overtakes on it.
     ways: BTreeMap<(u8, u64, u64), u64>,
     trace: u64,
+    events: u64,
     /// Set to count disk operations down to a [`Notice::CrashDue`].
     pub crash_at_operation: Option<u64>,
     expected_digests: Vec<(u16, u64, u64)>,
@@ -86,6 +90,7 @@ impl World {
             next_session: 0,
             ways: BTreeMap::new(),
             trace: 0,
+            events: 0,
             crash_at_operation: None,
             mesh_slow: (0, 0),
             expected_digests: Vec::new(),
@@ -192,6 +197,11 @@ impl World {
     /// Lets happen what is next, until something concerns the driver. None where nothing is left to happen.
     pub fn next_notice(&mut self) -> Option<Notice> {
         while self.fatal.is_none() {
+            self.events += 1;
+            if self.events > EVENTS_MAX {
+                self.fatal = Some(format!("the node does not come to rest: {EVENTS_MAX} events"));
+                break;
+            }
             let ((time_ns, sequence), happening) = self.heap.pop_first()?;
             self.time_ns = time_ns;
             self.note(time_ns ^ sequence.rotate_left(32));

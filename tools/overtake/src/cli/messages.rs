@@ -56,7 +56,7 @@ pub struct ReceiveArgs {
     /// Wait so long for a message, 0..=20 [default: 0, with --follow 20]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(0..=i64::from(WAIT_S_MAX)))]
     pub wait_s: Option<u32>,
-    /// Lease them for so long, 1..=43200 [default: the queue's]
+    /// Lease them for so long, 1..=43200 [default: the queue's, with --exec 30]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=i64::from(LEASE_S_MAX)))]
     pub lease_s: Option<u32>,
     /// Only levels 0 to this one

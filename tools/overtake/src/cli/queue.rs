@@ -88,9 +88,9 @@ pub struct UpdateArgs {
     pub settings: Settings,
 }
 
-/// What can be set at creation and changed later. Each takes `default`, too.
+/// What can be set at creation and changed later. `default` puts a setting back; the back-off has a flag for that.
 #[derive(Args, Debug, Default)]
-#[command(next_help_heading = "Settings (each also takes `default`)")]
+#[command(next_help_heading = "Settings (`default` puts one back to its default, --no-backoff the back-off)")]
 pub struct Settings {
     /// How the next level is chosen: weighted, strict, aging [default: weighted]
     #[arg(long, value_name = "MODE", value_parser = values::scheduling)]

@@ -86,8 +86,14 @@ struct Ends<'a> {
 impl Ends<'_> {
     /// Whether a message that failed as delivery `number` may have died of it and come back between these times.
     fn may_be_redriven(&self, number: u64, from_ms: u64, to_ms: u64) -> bool {
-        number >= self.end.max_deliveries
-            && self.redrives.iter().any(|redrive| redrive.start_ms <= to_ms && redrive.end_ms >= from_ms)
+        self.last_redrive_ms(number, from_ms, to_ms).is_some()
+    }
+
+    /// End of the last call that may have brought such a message back between these times.
+    fn last_redrive_ms(&self, number: u64, from_ms: u64, to_ms: u64) -> Option<u64> {
+        let fits = |redrive: &&Timed<()>| redrive.start_ms <= to_ms && redrive.end_ms >= from_ms;
+        let ends = self.redrives.iter().filter(fits).map(|redrive| redrive.end_ms);
+        ends.max().filter(|_| number >= self.end.max_deliveries)
     }
 }
 

@@ -11,7 +11,7 @@ pub(super) fn check(id: &str, message: &Message<'_>, ends: &Ends<'_>, found: &mu
     check_acked(id, message, end, found);
     check_cancelled(id, message, end, found);
     check_due(id, message, ends, found);
-    check_expired(id, message, found);
+    check_expired(id, message, ends, found);
     check_fencing(id, message, found);
     check_receipts(id, message, found);
     check_overlap(id, message, found);
@@ -107,16 +107,24 @@ fn check_due(id: &str, message: &Message<'_>, ends: &Ends<'_>, found: &mut Vec<V
     }
 }
 
-/// A time to live runs from the first visibility, which was at the latest when the enqueue was answered.
-fn check_expired(id: &str, message: &Message<'_>, found: &mut Vec<Violation>) {
+/// A time to live runs from the first visibility, which was at the latest when the enqueue was answered. What died and was
+/// redriven is visible anew, and has its time to live anew.
+fn check_expired(id: &str, message: &Message<'_>, ends: &Ends<'_>, found: &mut Vec<Violation>) {
     let Some(accepted) = message.accepted(id) else { return };
     let Some(expires_in_ms) = accepted.value.expires_in_ms else { return };
     if accepted.value.due_ms > 0 {
         return;
     }
-    let gone_ms = accepted.end_ms + expires_in_ms;
-    if message.deliveries.iter().any(|d| d.start_ms > gone_ms) {
-        found.push(Violation::ExpiredDelivered(format!("{id} expired {gone_ms}")));
+    for delivery in &message.deliveries {
+        let redriven_ms =
+            ends.last_redrive_ms(delivery.value.deliveries - 1, accepted.start_ms, delivery.end_ms);
+        let gone_ms = redriven_ms.unwrap_or(accepted.end_ms).max(accepted.end_ms) + expires_in_ms;
+        if delivery.start_ms > gone_ms {
+            found.push(Violation::ExpiredDelivered(format!(
+                "{id} expired {gone_ms}, delivery {} asked for at {} and answered at {}",
+                delivery.value.deliveries, delivery.start_ms, delivery.end_ms
+            )));
+        }
     }
 }
 

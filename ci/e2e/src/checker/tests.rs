@@ -361,6 +361,21 @@ fn a_delivery_after_its_time_to_live_is_seen() {
 }
 
 #[test]
+fn a_redrive_gives_only_what_can_have_died_a_new_time_to_live() {
+    let short = Enqueue { expires_in_ms: Some(100), ..plain("a") };
+    let mut redriven = story();
+    redriven.enqueue_as(short).deliver("a", 1, 1).wait(200).call(What::Redrive { known: true });
+    let mut later = redriven.clone();
+    redriven.deliver("a", 2, 50).ack("a", 2);
+    redriven.end.max_deliveries = 2;
+    redriven.shows(Violation::ExpiredDelivered);
+    redriven.end.max_deliveries = 1;
+    redriven.is_good();
+    later.end.max_deliveries = 1;
+    later.wait(200).deliver("a", 2, 50).ack("a", 2).shows(Violation::ExpiredDelivered);
+}
+
+#[test]
 fn counts_that_do_not_fit_are_seen() {
     let good = story().enqueue("a").deliver("a", 1, 50).ack("a", 1).clone();
     good.is_good();

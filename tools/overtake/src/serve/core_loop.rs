@@ -40,6 +40,8 @@ const RETRY: Duration = Duration::from_micros(500);
 /// The shortest sleep. The executor looks for completed I/O only when no task is ready, so the loop must really wait
 /// once a turn: a timer that is not over yet when it is first polled, and is by the time the executor has looked.
 const YIELD: Duration = Duration::from_micros(1);
+/// A turn that takes longer is told in the log, at level debug.
+const SLOW_TURN: Duration = Duration::from_millis(2);
 /// How long answers may take to reach their clients when the node stops. A client that is gone does not hold it up for
 /// longer.
 const FAREWELL: Duration = Duration::from_millis(300);
@@ -161,11 +163,16 @@ impl CoreLoop {
 
     async fn run(mut self) {
         loop {
+            let more = self.receive_datagrams(Instant::now());
+            // After the datagrams: a time to live must not outlast the moment at which a receive was sent.
             let moment = read_clocks(self.started);
-            let more = self.gather(moment);
+            self.gather(moment);
+            let gathered = Instant::now();
             self.core.drain(moment.now, &mut self.outputs);
+            let stepped = Instant::now();
             self.carry_out();
             self.transmit(moment.instant);
+            note_slow_turn(self.id, [moment.instant, gathered, stepped, Instant::now()]);
             if self.farewell(moment.instant) {
                 break;
             }
@@ -175,9 +182,8 @@ impl CoreLoop {
         let _ = self.device.close().await;
     }
 
-    /// Takes in what has come and steps the core with it. Returns true where more may be there already.
-    fn gather(&mut self, moment: Moment) -> bool {
-        let more = self.receive_datagrams(moment.instant);
+    /// Takes in what else has come and steps the core with all of it.
+    fn gather(&mut self, moment: Moment) {
         self.transport.timeout(moment.instant);
         let messages = self.receive_parcels(moment.instant);
         let Self { core, others, outputs, .. } = self;
@@ -202,13 +208,13 @@ impl CoreLoop {
             self.stop = Stop::Told;
             self.step(moment, Event::Stop);
         }
-        more
     }
 
     fn step(&mut self, moment: Moment, event: Event) {
         self.core.step(moment.now, event, &mut self.outputs);
     }
 
+    /// Returns true where more may be there already.
     fn receive_datagrams(&mut self, instant: Instant) -> bool {
         let Self { transport, mesh, .. } = self;
         let received = self.socket.try_receive(RECEIVE_DATAGRAMS_MAX, |datagram| {
@@ -369,6 +375,19 @@ impl CoreLoop {
             Stop::No | Stop::Told => None,
         };
         [retry, core, quic, farewell].into_iter().flatten().min()
+    }
+}
+
+/// A turn that takes long makes everybody at this core wait.
+fn note_slow_turn(core: CoreId, [began, gathered, stepped, ended]: [Instant; 4]) {
+    if ended.duration_since(began) >= SLOW_TURN {
+        tracing::debug!(
+            core = core.0,
+            gather_us = gathered.duration_since(began).as_micros(),
+            step_us = stepped.duration_since(gathered).as_micros(),
+            drain_us = ended.duration_since(stepped).as_micros(),
+            "slow turn"
+        );
     }
 }
 

@@ -7,6 +7,7 @@ use crate::mix;
 use crate::pacer::{self, Due, Flag, Schedule};
 use crate::table::{Latencies, Row, thousands};
 use bytes::{Bytes, BytesMut};
+use overtake_base::random::Random;
 use overtake_client::{Client, Delivered, EnqueueMessage, Receive, Request};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -19,8 +20,12 @@ const PRELOAD_BATCH: usize = 500;
 const PRELOAD_CALLS: usize = 8;
 /// Consumers that work at the rate of arrival, and messages that each takes at a time. Small, so that the next one that
 /// asks is never far: between two receives of the whole group pass `TAKE / rate` seconds.
-const BUSY_CONSUMERS: u32 = 8;
-const BUSY_TAKE: u32 = 10;
+const BUSY_CONSUMERS: u32 = 40;
+const BUSY_TAKE: u32 = 4;
+/// Work of a consumer on what it took, in percent of the mean, drawn anew each time: consumers that all work equally long
+/// fall into step with each other, and then nobody asks for as long as one works.
+const WORK_PERCENT_MIN: u64 = 50;
+const WORK_PERCENT_MAX: u64 = 150;
 /// How long what is still under way at the end may take.
 const TAIL: Duration = Duration::from_secs(5);
 
@@ -88,7 +93,8 @@ pub(super) async fn p0_backlog(bench: &Bench<'_>) -> Result<Row, BenchError> {
     let backlog = thousands(u64::from(bench.options.backlog));
     let name = format!("P0 delivered at {}/s behind {backlog} P4", thousands(rate));
     let between_ms = f64::from(BUSY_TAKE) * 1e3 / rate as f64;
-    deliver(bench, crew, name, format!("a receive every {between_ms:.1} ms")).await
+    deliver(bench, crew, name, format!("{BUSY_CONSUMERS} busy workers, one asks every {between_ms:.1} ms"))
+        .await
 }
 
 async fn preload(bench: &Bench<'_>) -> Result<(), BenchError> {
@@ -124,9 +130,15 @@ struct Crew {
 }
 
 impl Crew {
-    /// How long one consumer works on one message.
+    /// How long one consumer works on one message, on average.
     fn work(self) -> Duration {
         self.rate.map_or(Duration::ZERO, |rate| Duration::from_secs(1) * self.consumers / rate.max(1) as u32)
+    }
+
+    /// How long one consumer works on so many messages this time.
+    fn work_on(self, messages: usize, random: &mut Random) -> Duration {
+        let percent = WORK_PERCENT_MIN + random.below(WORK_PERCENT_MAX - WORK_PERCENT_MIN + 1);
+        self.work() * messages as u32 * percent as u32 / 100
     }
 }
 
@@ -139,11 +151,12 @@ async fn deliver(bench: &Bench<'_>, crew: Crew, name: String, note: String) -> R
     let expected = LocalSet::new()
         .run_until(async {
             let mut consumers = Tasks::new();
-            for _ in 0..crew.consumers {
+            for number in 0..crew.consumers {
                 let consumer = Consumer {
                     client: bench.client.clone(),
                     queue: bench.queue.clone(),
                     crew,
+                    random: Random::new(u64::from(number), "work"),
                     start: schedule.start,
                     latencies: latencies.clone(),
                     stop: stop.clone(),
@@ -227,13 +240,14 @@ struct Consumer {
     client: Client,
     queue: String,
     crew: Crew,
+    random: Random,
     start: Instant,
     latencies: Rc<RefCell<Latencies>>,
     stop: Flag,
 }
 
 impl Consumer {
-    async fn run(self) -> Result<(), BenchError> {
+    async fn run(mut self) -> Result<(), BenchError> {
         let receive = Request::Receive(Receive {
             max: self.crew.take,
             wait_s: super::load::WAIT_S,
@@ -244,7 +258,7 @@ impl Consumer {
         loop {
             self.record(&messages);
             let acks = acks(&self.queue, &messages);
-            free_at = free_at.max(Instant::now()) + self.crew.work() * messages.len() as u32;
+            free_at = free_at.max(Instant::now()) + self.crew.work_on(messages.len(), &mut self.random);
             if self.stop.is_raised() {
                 return ack(&self.client, acks).await;
             }
@@ -282,6 +296,10 @@ mod tests {
         let crew = Crew { consumers: 8, take: 10, rate: Some(10_000) };
         assert_eq!(crew.work(), Duration::from_micros(800));
         assert_eq!(Crew { rate: None, ..crew }.work(), Duration::ZERO);
+        let mut random = Random::new(1, "work");
+        let works: Vec<_> = (0..1_000).map(|_| crew.work_on(10, &mut random)).collect();
+        assert!(works.iter().all(|work| (4..=12).contains(&work.as_millis())));
+        assert!(works.iter().min() < works.iter().max());
     }
 
     #[test]

@@ -176,9 +176,16 @@ fn metrics_are_prometheus_text() {
     let server = Server::start();
     let queue = server.create("measured", json!({}));
     queue.fill(&[0, 3], 10);
-    queue.receive_count(5, json!({}));
+    let received = queue.receive_count(5, json!({}));
+    queue.ack(&received[0].receipt);
     let metrics = read_metrics(&server.client());
-    assert!(!metrics.is_empty());
+    for (name, expected) in [
+        ("overtake_enqueued_total", 20.0),
+        ("overtake_deliveries_total", 5.0),
+        ("overtake_acked_total", 1.0),
+    ] {
+        assert_eq!(metrics.get(name), Some(&expected), "{name} of {metrics:?}");
+    }
     let names: BTreeSet<&str> = metrics.keys().map(|key| key.split('{').next().unwrap_or_default()).collect();
     assert!(names.iter().any(|name| name.starts_with("overtake_")), "{names:?}");
     assert!(metrics.values().all(|value| value.is_finite()), "{metrics:?}");

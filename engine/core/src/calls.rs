@@ -97,7 +97,10 @@ impl Core {
                     self.fetch(caller, shard, queue, crate::storage::FetchKind::Leased(deliveries));
                     continue;
                 }
-                CommandOutcome::Answered(answer) => ShardReply::Answer(answer),
+                CommandOutcome::Answered(answer) => {
+                    self.counters.count(&answer);
+                    ShardReply::Answer(answer)
+                }
                 CommandOutcome::NotStored => failed(false, "the shard has too much under way; try again"),
                 CommandOutcome::Unknown => failed(
                     true,

@@ -1,6 +1,7 @@
 //! Counters of a core, for monitoring.
 
 use crate::Core;
+use overtake_queue::answer::{Answer, EnqueueOutcome, SettleOutcome};
 use overtake_wire::message::Metric;
 
 /// Counted since the process started.
@@ -9,9 +10,25 @@ pub(crate) struct Counters {
     pub requests: u64,
     pub enqueued: u64,
     pub deliveries: u64,
+    pub acked: u64,
     pub refused_disk: u64,
     pub payload_reads: u64,
     pub checkpoints: u64,
+}
+
+impl Counters {
+    /// What a shard of this core answered to a caller.
+    pub(crate) fn count(&mut self, answer: &Answer) {
+        match answer {
+            Answer::Enqueued(outcomes) => {
+                self.enqueued += outcomes.iter().filter(|o| **o == EnqueueOutcome::Stored).count() as u64;
+            }
+            Answer::Settled { ack, .. } => {
+                self.acked += ack.iter().filter(|o| **o == SettleOutcome::Ok).count() as u64;
+            }
+            _ => {}
+        }
+    }
 }
 
 impl Core {
@@ -23,6 +40,7 @@ impl Core {
             ("overtake_requests_total", counters.requests),
             ("overtake_enqueued_total", counters.enqueued),
             ("overtake_deliveries_total", counters.deliveries),
+            ("overtake_acked_total", counters.acked),
             ("overtake_refused_disk_total", counters.refused_disk),
             ("overtake_payload_reads_total", counters.payload_reads),
             ("overtake_checkpoints_total", counters.checkpoints),

@@ -74,6 +74,8 @@ fn drain(run: &mut Run, queue: usize) -> Result<Option<QueueEnd>, Stopped> {
     }
     run.ask(queue, Request::PutQueue { queue: name.clone(), patch })?;
     let quiet = when_quiet(run, queue, &name)?;
+    // On another core perhaps, which has not just been told what is there.
+    run.auditor_leaves();
     let drained = receive_all(run, queue, &name)?;
     let dead = list_dead(run, queue, &name)?;
     for some in drained.chunks(500) {

@@ -1,6 +1,7 @@
 //! The simulator's command: runs seeds, shows what they exercised, and how to replay the one that failed.
 
 use clap::Parser;
+use overtake_base::planted::{Bug, plant};
 use overtake_sim::run::{Report, run};
 use overtake_sim::summary::Summary;
 use std::collections::BTreeMap;
@@ -10,7 +11,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Lines of the tale that a failing seed shows.
-const TALE_LINES: usize = 300;
+const TALE_LINES: usize = 4_000;
 
 /// Runs a node in virtual time on simulated disks, breaks it in every way the seed says, and judges what clients saw.
 #[derive(Parser)]
@@ -30,6 +31,12 @@ struct Arguments {
     /// Runs every n-th seed twice: both runs must be the same. 0 = never.
     #[arg(long, default_value_t = 20)]
     twice_every: u64,
+    /// Plants a bug, to see it found.
+    #[arg(long, value_parser = bug)]
+    bug: Option<Bug>,
+    /// Names the bugs that can be planted.
+    #[arg(long)]
+    list_bugs: bool,
     /// Threads; each runs seeds of its own.
     #[arg(long)]
     threads: Option<usize>,
@@ -37,6 +44,11 @@ struct Arguments {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    if arguments.list_bugs {
+        Bug::ALL.iter().for_each(|bug| println!("{bug:?}"));
+        return ExitCode::SUCCESS;
+    }
+    plant(arguments.bug);
     if let Some(seed) = arguments.seed {
         let report = run(seed, arguments.trace);
         show(&report);
@@ -71,6 +83,10 @@ fn main() -> ExitCode {
     });
     let Ok((summary, failed, _)) = done.into_inner() else { return ExitCode::FAILURE };
     finish(&summary, &failed)
+}
+
+fn bug(name: &str) -> Result<Bug, String> {
+    Bug::of_name(name).ok_or_else(|| "no bug of that name; --list-bugs names them".into())
 }
 
 /// Runs a seed, some seeds twice.

@@ -34,10 +34,8 @@ pub struct SimCore {
     pub disk: SimDisk,
     /// Taken up at the core's next turn.
     pub inbox: VecDeque<Event>,
-    /// A turn is in the event heap.
-    pub turn_scheduled: bool,
-    /// Virtual time of the wake-up in the event heap, if any.
-    pub wake_scheduled_ns: Option<u64>,
+    /// Virtual time and number of the next turn in the event heap; any other turn there is void.
+    pub turn: Option<(u64, u64)>,
     /// This core said that it serves.
     pub serving: bool,
     /// This core said that everything is finished and durable.
@@ -67,8 +65,7 @@ impl SimNode {
                 core: None,
                 disk: SimDisk::new(seed ^ (u64::from(core) << 32), shape.disk),
                 inbox: VecDeque::new(),
-                turn_scheduled: false,
-                wake_scheduled_ns: None,
+                turn: None,
                 serving: false,
                 stopped: false,
             })
@@ -111,8 +108,7 @@ impl SimNode {
         for slot in &mut self.cores {
             slot.core = None;
             slot.inbox.clear();
-            slot.turn_scheduled = false;
-            slot.wake_scheduled_ns = None;
+            slot.turn = None;
             slot.serving = false;
             slot.stopped = false;
         }

@@ -191,7 +191,8 @@ impl Run {
             }
             self.until(self.world.time_ns() + NANOS_PER_MS)?;
         }
-        Ok(())
+        // The cores tell each other.
+        self.until(self.world.time_ns() + NANOS_PER_MS)
     }
 
     /// Asks as the auditor, and waits for the answer.
@@ -224,7 +225,8 @@ impl Run {
         }
     }
 
-    fn auditor_leaves(&mut self) {
+    /// The auditor goes; the next question comes on a new connection, to a core that the seed chooses.
+    pub fn auditor_leaves(&mut self) {
         if let Some(session) = self.auditor.take() {
             self.world.disconnect(session);
         }

@@ -362,7 +362,7 @@ fn faults(draw: &mut Draw) -> FaultPlan {
         disk_hang_ms_max: draw.of(&[50, 1_000, 8_000]),
         disk_slow_ppm: draw.of(&[0, 0, 5_000, 50_000]),
         disk_full_ms: draw.of(&[0, 0, 0, 4_000]),
-        mesh_slow_ppm: draw.of(&[0, 0, 20_000]),
+        mesh_slow_ppm: draw.of(&[0, 0, 20_000, 300_000]),
         disconnect_ms: draw.of(&[0, 3_000, 500]),
         rot_ms: if draw.one_in(10) { 3_000 } else { 0 },
         read_error_ms: if draw.one_in(20) { 5_000 } else { 0 },

@@ -21,6 +21,8 @@ const CLIENT_DELAY_NS: u64 = 200_000;
 
 /// Events of one run: far more than any needs that comes to an end.
 const EVENTS_MAX: u64 = 3_000_000;
+/// The last of those are told one by one.
+const EVENTS_TOLD: u64 = 100;
 
 /// What a driver learns.
 #[derive(Debug)]
@@ -37,7 +39,7 @@ pub enum Notice {
 
 #[derive(Debug)]
 enum Happening {
-    Turn { core: usize, life: u64 },
+    Turn { core: usize, life: u64, number: u64 },
     Disk { core: usize, life: u64, operation: u64 },
     Mesh { to: usize, life: u64, from: CoreId, message: MeshMessage },
     Board { to: usize, life: u64, shard: ShardId, version: u64, summary: Summary },
@@ -127,7 +129,7 @@ impl World {
         self.clocks.started(self.time_ns, self.now().wall);
         self.tale.tell(self.time_ns, || format!("the node starts, life {}", self.node.life));
         for core in 0..self.node.cores.len() {
-            self.schedule_turn(core, 0);
+            self.schedule_turn(core, self.time_ns);
         }
     }
 
@@ -204,6 +206,9 @@ impl World {
             }
             let ((time_ns, sequence), happening) = self.heap.pop_first()?;
             self.time_ns = time_ns;
+            if self.events + EVENTS_TOLD > EVENTS_MAX {
+                self.tale.tell(time_ns, || short(&happening));
+            }
             self.note(time_ns ^ sequence.rotate_left(32));
             let notice = self.happen(happening);
             if notice.is_some() {
@@ -221,7 +226,7 @@ impl World {
         let now_life = self.node.life;
         let alive = |life: u64| life == now_life;
         match happening {
-            Happening::Turn { core, life } if alive(life) => self.turn(core),
+            Happening::Turn { core, life, number } if alive(life) => self.turn(core, number),
             Happening::Disk { core, life, operation } if alive(life) => {
                 if let Some(completion) = self.node.cores[core].disk.complete(operation) {
                     self.deliver(core, Event::Disk(completion));
@@ -254,11 +259,13 @@ impl World {
         None
     }
 
-    fn turn(&mut self, core: usize) {
+    fn turn(&mut self, core: usize, number: u64) {
         let now = self.node.now(self.time_ns);
         let slot = &mut self.node.cores[core];
-        slot.turn_scheduled = false;
-        slot.wake_scheduled_ns = None;
+        if slot.turn != Some((self.time_ns, number)) {
+            return;
+        }
+        slot.turn = None;
         let Some(value) = slot.core.as_mut() else { return };
         let mut outputs = Vec::new();
         while let Some(event) = slot.inbox.pop_front() {
@@ -272,7 +279,7 @@ impl World {
         self.compare_digests(core);
         if let Some(wake_ns) = wake {
             // A clock that counts whole milliseconds is read again a moment after the wake-up.
-            self.schedule_wake(core, wake_ns.max(self.time_ns + 1_000));
+            self.schedule_turn(core, wake_ns.max(self.time_ns + 1_000));
         }
     }
 
@@ -289,9 +296,8 @@ impl World {
                 self.fatal = Some(format!("{session:?} was closed though it did nothing wrong: {reason}"));
             }
             Output::Mesh { to, message } => {
-                let (slow_ns, slow_ppm) = self.mesh_slow;
-                let more_ns = if self.random.chance_ppm(slow_ppm) { slow_ns } else { 0 };
-                let at = self.arrival(2, core as u64, u64::from(to.0), MESH_DELAY_NS + more_ns);
+                let delay_ns = self.mesh_delay_ns();
+                let at = self.arrival(2, core as u64, u64::from(to.0), delay_ns);
                 self.schedule(at, Happening::Mesh { to: usize::from(to.0), life, from: own, message });
             }
             Output::Disk(operation) => {
@@ -301,10 +307,11 @@ impl World {
                 self.schedule(self.time_ns + after_ns, Happening::Disk { core, life, operation: id });
             }
             Output::Publish { shard, version, summary, gone } => {
-                // A board shows the newest only; what is overwritten in between is simply skipped by its version.
+                // Later ones may arrive earlier: what is older by then must be skipped by its version.
                 if !gone {
                     for to in (0..self.node.cores.len()).filter(|to| *to != core) {
-                        let at = self.time_ns + self.random.below(MESH_DELAY_NS);
+                        let delay_ns = self.mesh_delay_ns();
+                        let at = self.time_ns + self.random.below(delay_ns);
                         let summary = summary.clone();
                         self.schedule(at, Happening::Board { to, life, shard, version, summary });
                     }
@@ -322,28 +329,26 @@ impl World {
     fn deliver(&mut self, core: usize, event: Event) {
         self.node.cores[core].inbox.push_back(event);
         let after_ns = self.random.below(TURN_DELAY_NS);
-        self.schedule_turn(core, after_ns);
+        self.schedule_turn(core, self.time_ns + after_ns);
     }
 
-    fn schedule_turn(&mut self, core: usize, after_ns: u64) {
-        if !core::mem::replace(&mut self.node.cores[core].turn_scheduled, true) {
-            let life = self.node.life;
-            self.schedule(self.time_ns + after_ns, Happening::Turn { core, life });
-        }
-    }
-
-    fn schedule_wake(&mut self, core: usize, at_ns: u64) {
-        let slot = &mut self.node.cores[core];
-        if !slot.turn_scheduled && slot.wake_scheduled_ns.is_none_or(|scheduled| scheduled > at_ns) {
-            slot.wake_scheduled_ns = Some(at_ns);
-            let life = self.node.life;
-            self.schedule(at_ns, Happening::Turn { core, life });
+    /// Schedules a turn of the core, unless there is an earlier one.
+    fn schedule_turn(&mut self, core: usize, at_ns: u64) {
+        if self.node.cores[core].turn.is_none_or(|(scheduled_ns, _)| scheduled_ns > at_ns) {
+            let (life, number) = (self.node.life, self.sequence + 1);
+            self.node.cores[core].turn = Some((at_ns, number));
+            self.schedule(at_ns, Happening::Turn { core, life, number });
         }
     }
 
     fn schedule(&mut self, at_ns: u64, happening: Happening) {
         self.sequence += 1;
         self.heap.insert((at_ns, self.sequence), happening);
+    }
+
+    fn mesh_delay_ns(&mut self) -> u64 {
+        let (slow_ns, slow_ppm) = self.mesh_slow;
+        MESH_DELAY_NS + if self.random.chance_ppm(slow_ppm) { slow_ns } else { 0 }
     }
 
     /// When something that sets out now arrives on an ordered way.

@@ -7,6 +7,7 @@ pub mod codec;
 pub mod hash;
 pub mod ids;
 pub mod limits;
+pub mod planted;
 pub mod queue_config;
 pub mod random;
 pub mod time;

@@ -224,7 +224,14 @@ impl Core {
         }
         if let Some((_, reply)) = replies.iter().find(|(_, reply)| matches!(reply, ShardReply::Failed { .. }))
         {
-            return self.respond(origin, refused(failed(reply)));
+            let refusal = match failed(reply) {
+                // Commands that other shards carried out cannot be taken back.
+                _ if replies.iter().any(|(_, reply)| matches!(reply, ShardReply::Answer(_))) => {
+                    Refusal::fate_unknown("some shards of the queue did it and some could not; retry", 1_000)
+                }
+                refusal => refusal,
+            };
+            return self.respond(origin, refused(refusal));
         }
         if replies
             .iter()

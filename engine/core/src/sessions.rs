@@ -175,7 +175,8 @@ impl Core {
                     .after(1_000),
             );
         }
-        if !self.is_serving() {
+        // All cores, so that nothing is done in parts because another core's shards have no leader yet.
+        if self.serving.len() < usize::from(self.config.cores) {
             return Some(Refusal::no_quorum("the server is starting: it recovers its log; try again", 1_000));
         }
         None

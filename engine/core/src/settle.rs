@@ -20,6 +20,8 @@ pub(crate) struct SettleOperation {
     parts: Vec<Part>,
     outstanding: usize,
     failed: Option<Refusal>,
+    /// Some shard did its part.
+    any_done: bool,
 }
 
 /// Places in the request's three lists that one shard answers.
@@ -83,6 +85,7 @@ impl Core {
             parts: Vec::with_capacity(shards.len()),
             outstanding: shards.len(),
             failed: None,
+            any_done: false,
         };
         if shards.is_empty() {
             return self.settled(state);
@@ -110,6 +113,7 @@ impl Core {
         let places = core::mem::take(&mut state.parts[part]);
         match reply {
             ShardReply::Answer(Answer::Settled { ack, extend, release }) => {
+                state.any_done = true;
                 fill(&mut state.ack, &places.ack, &ack);
                 fill(&mut state.extend, &places.extend, &extend);
                 fill(&mut state.release, &places.release, &release);
@@ -126,8 +130,16 @@ impl Core {
     }
 
     fn settled(&mut self, state: SettleOperation) {
-        let SettleOperation { origin, ack, extend, release, failed, .. } = state;
-        let response = failed.map_or(Response::Settled { ack, extend, release }, refused);
+        let SettleOperation { origin, ack, extend, release, failed, any_done, .. } = state;
+        let response = match failed {
+            None => Response::Settled { ack, extend, release },
+            Some(_) if any_done => {
+                let detail =
+                    "some shards of the queue settled their receipts and some could not; look, then retry";
+                refused(Refusal::fate_unknown(detail, 1_000))
+            }
+            Some(refusal) => refused(refusal),
+        };
         self.respond(origin, response);
     }
 }

@@ -7,6 +7,7 @@ use crate::replica::Replica;
 use crate::{Core, Output};
 use bytes::Bytes;
 use overtake_base::hash::Map;
+use overtake_base::planted::{Bug, is_planted};
 use overtake_base::{QueueId, ShardId};
 use overtake_log::disk::{DiskCompletion, DiskOperation};
 use overtake_log::{
@@ -279,7 +280,7 @@ impl Core {
         let Phase::Running(journal) = &self.storage.phase else { return };
         let durable = journal.durable();
         while let Some((batch, shard, number)) = self.storage.persisting.front().copied()
-            && batch <= durable
+            && (batch <= durable || is_planted(Bug::AcknowledgeBeforeSync))
         {
             self.storage.persisting.pop_front();
             if shard == ShardId::DIRECTORY {
@@ -496,7 +497,8 @@ impl Core {
         self.counters.checkpoints += 1;
         // The entries after the checkpoint before this one stay, so that recovery can fall back to it.
         if let Some(replica) = self.replicas.get_mut(&shard) {
-            let first_needed = replica.first_needed_index();
+            let needed = replica.first_needed_index();
+            let first_needed = if is_planted(Bug::ReleasePayloads) { index + 1 } else { needed };
             replica.checkpoint_index = index;
             journal.release_before(shard, first_needed);
         } else if let Some(host) = &mut self.host {
@@ -514,6 +516,7 @@ impl Core {
             self.to_publish.insert((shard, queue));
             if let Some(newest) = self.own_summary(shard, queue)
                 && self.view.update(queue, &newest)
+                && !is_planted(Bug::LostWakeUp)
             {
                 self.waiting.touch(queue);
             }

@@ -7,6 +7,7 @@ use crate::life_cycle::State;
 use crate::message::{CLIENT_MADE_ID, Message};
 use crate::queue::Queue;
 use crate::shared::Shared;
+use overtake_base::planted::{Bug, is_planted};
 use overtake_base::{MessageId, Sequence, UnixMillis};
 
 impl Queue {
@@ -69,10 +70,11 @@ impl Queue {
             message.flags |= CLIENT_MADE_ID;
         }
         if let Some(ttl_ms) = raw.expires_in_ms {
-            message.ttl_ms = ttl_ms;
+            message.ttl_ms = if is_planted(Bug::LateExpiry) { ttl_ms + 1_500 } else { ttl_ms };
         }
         let visible_at = match raw.visible {
             VisibleWhen::Now => now,
+            VisibleWhen::At(at) if is_planted(Bug::EarlyDelay) => UnixMillis(at.0.saturating_sub(500)),
             VisibleWhen::At(at) => at,
             VisibleWhen::AfterMs(ms) => now.plus_ms(ms),
         };

@@ -8,6 +8,7 @@ use crate::queue::Queue;
 use crate::scheduler::LevelSet;
 use crate::shared::Shared;
 use overtake_base::limits::INVERSION_BOUND_MS;
+use overtake_base::planted::{Bug, is_planted};
 use overtake_base::queue_config::Scheduling;
 use overtake_base::{Level, UnixMillis};
 use std::sync::Arc;
@@ -165,7 +166,8 @@ impl Queue {
             }
             let message = &mut shared.messages[slot];
             message.deliveries = message.deliveries.saturating_add(1);
-            message.due = expires_at;
+            let early_ms = if is_planted(Bug::EarlyExpiry) { 500 } else { 0 };
+            message.due = UnixMillis(expires_at.0 - early_ms);
             message.flags |= flags | WAIT_RECORDED | if inverted { INVERSION } else { 0 };
         });
         let message = &shared.messages[slot];

@@ -14,6 +14,7 @@
 
 use overtake_base::codec::{Malformed, Reader, Writer};
 use overtake_base::limits::LEVELS_MAX;
+use overtake_base::planted::{Bug, is_planted};
 use overtake_base::queue_config::{QueueConfig, Scheduling};
 use overtake_base::{Level, UnixMillis};
 
@@ -168,7 +169,9 @@ impl Scheduler {
             self.floor_credit += self.floor_ppm;
         }
         let natural = self.natural(visible, head_since, now);
-        let level = if self.floor_credit >= ONE && !tail.is_empty() && !tail.contains(natural) {
+        let level = if is_planted(Bug::NoShares) {
+            natural
+        } else if self.floor_credit >= ONE && !tail.is_empty() && !tail.contains(natural) {
             self.by_floor(tail)
         } else if self.reserve_credit >= ONE && !lower.is_empty() && natural == Level(0) {
             self.natural(lower, head_since, now)

@@ -9,6 +9,7 @@ use crate::queue::Queue;
 use crate::shared::Shared;
 use overtake_base::UnixMillis;
 use overtake_base::limits::{ERROR_BYTES_MAX, HISTORY_ENTRIES_MAX};
+use overtake_base::planted::{Bug, is_planted};
 
 impl Queue {
     /// The message whose lease this is, also where the lease has expired and nobody has noticed yet.
@@ -17,7 +18,7 @@ impl Queue {
         let message = &shared.messages[slot];
         let fits = message.queue == self.id
             && message.state == State::Leased
-            && message.deliveries == key.deliveries;
+            && (message.deliveries == key.deliveries || is_planted(Bug::OldReceipt));
         fits.then_some(slot)
     }
 
@@ -82,7 +83,7 @@ impl Queue {
         let message = &mut shared.messages[slot];
         message.failures = message.failures.saturating_add(1);
         let failures = message.failures;
-        if failures >= self.config.max_deliveries {
+        if failures >= self.config.max_deliveries + u32::from(is_planted(Bug::OneMoreDelivery)) {
             self.totals.dead_lettered += 1;
             self.shift(shared, slot, Event::GiveUp, |shared, slot| {
                 remember(shared, slot, cause);
@@ -99,6 +100,9 @@ impl Queue {
         let event = if delay_ms == 0 { Event::Return } else { Event::ReturnLater };
         self.shift(shared, slot, event, |shared, slot| {
             remember(shared, slot, cause);
+            if is_planted(Bug::ReturnToTail) {
+                shared.appear(slot, 0);
+            }
             shared.messages[slot].due = now.plus_ms(delay_ms);
         });
     }

@@ -20,6 +20,7 @@ use crate::scheduler::Scheduler;
 use crate::shared::Shared;
 use crate::stats::Waits;
 use overtake_base::checksum::checksum;
+use overtake_base::planted::{Bug, is_planted};
 use overtake_base::{Level, Malformed, QueueConfig, QueueId, Reader, ShardId, UnixMillis, Writer};
 
 const MAGIC: u32 = u32::from_le_bytes(*b"OVMS");
@@ -178,7 +179,10 @@ fn read_queue(input: &mut Reader<'_>, shared: &mut Shared, slots: &mut Vec<u32>)
 }
 
 fn read_message(input: &mut Reader<'_>, queue: &mut Queue, shared: &mut Shared) -> Result<u32, Malformed> {
-    let (message, extra) = read_record(input, queue.id, queue.config.levels, shared.last_sequence)?;
+    let (mut message, extra) = read_record(input, queue.id, queue.config.levels, shared.last_sequence)?;
+    if is_planted(Bug::ForgetLeases) && message.state == State::Leased {
+        message.state = State::Visible;
+    }
     let living = message.state != State::Dead;
     if queue.find(shared, message.id()).is_some() || living && shared.by_sequence(message.sequence).is_some()
     {

@@ -4,8 +4,11 @@
 
 use super::{Case, Found};
 use crate::facts::Delivery;
+use crate::history::Call;
 use crate::stays::{Stay, stays};
+use overtake_base::ShardId;
 use overtake_base::queue_config::Scheduling;
+use std::collections::BTreeMap;
 
 /// How long something two levels more urgent may have been visible, in milliseconds.
 const BOUND_MS: u64 = 100;
@@ -14,11 +17,17 @@ const SLACK_MS: u64 = 30;
 
 pub(super) fn check(case: &Case<'_>, found: &mut Found) {
     let stays = stays(case);
+    let mut pulled = Pulled::new();
+    for delivery in case.queue.messages.values().flat_map(|message| &message.deliveries) {
+        let shard = (std::ptr::from_ref(delivery.call), delivery.delivered.receipt.shard);
+        let level = pulled.entry(shard).or_insert(u8::MAX);
+        *level = (*level).min(delivery.delivered.priority);
+    }
     let deliveries = case.queue.messages.values().flat_map(|message| &message.deliveries);
     for delivery in deliveries {
         check_share(case, delivery, found);
         for stay in stays.iter().filter(|stay| stay.id != delivery.delivered.id && may_take(delivery, stay)) {
-            if let Some(why) = passed_over(case, delivery, stay) {
+            if let Some(why) = passed_over(case, &pulled, delivery, stay) {
                 found.add(format!(
                     "{} ({}, level {}) was leased at {} though {} ({}, level {}) was visible from {} to {}: {why}",
                     delivery.delivered.id,
@@ -37,6 +46,9 @@ pub(super) fn check(case: &Case<'_>, found: &mut Found) {
     check_responses(case, found);
 }
 
+/// The most urgent level that a receive got of a shard.
+type Pulled = BTreeMap<(*const Call, ShardId), u8>;
+
 fn may_take(delivery: &Delivery<'_>, stay: &Stay) -> bool {
     delivery.receive.max_priority.is_none_or(|ceiling| u32::from(stay.level) <= ceiling)
 }
@@ -49,7 +61,12 @@ fn check_share(case: &Case<'_>, delivery: &Delivery<'_>, found: &mut Found) {
     }
 }
 
-fn passed_over(case: &Case<'_>, delivery: &Delivery<'_>, stay: &Stay) -> Option<&'static str> {
+fn passed_over(
+    case: &Case<'_>,
+    pulled: &Pulled,
+    delivery: &Delivery<'_>,
+    stay: &Stay,
+) -> Option<&'static str> {
     let delivered = delivery.delivered;
     let at = delivery.leased_at;
     let same_shard = stay.receipt.shard == delivered.receipt.shard;
@@ -72,7 +89,11 @@ fn passed_over(case: &Case<'_>, delivery: &Delivery<'_>, stay: &Stay) -> Option<
         && case.clocks.high(stay.known_ns).plus_ms(BOUND_MS + SLACK_MS) < at
         && at.plus_ms(SLACK_MS) < stay.to;
     let well = case.history.was_well(stay.known_ns, delivery.end_ns);
-    (stay.level + 2 <= delivered.priority && long_visible && well)
+    // The same receive asked its shard for it at the same time, but something more urgent had just come there.
+    let asked_for = pulled
+        .get(&(std::ptr::from_ref(delivery.call), stay.receipt.shard))
+        .is_some_and(|level| *level < stay.level);
+    (stay.level + 2 <= delivered.priority && long_visible && well && !asked_for)
         .then_some("two levels more urgent for over 100 ms")
 }
 

@@ -118,7 +118,8 @@ fn check_expired(id: &str, message: &Message<'_>, ends: &Ends<'_>, found: &mut V
     for delivery in &message.deliveries {
         let redriven_ms =
             ends.last_redrive_ms(delivery.value.deliveries - 1, accepted.start_ms, delivery.end_ms);
-        let gone_ms = redriven_ms.unwrap_or(accepted.end_ms).max(accepted.end_ms) + expires_in_ms;
+        let since_ms = redriven_ms.unwrap_or(accepted.end_ms).max(accepted.end_ms);
+        let gone_ms = since_ms.saturating_add(expires_in_ms);
         if delivery.start_ms > gone_ms {
             found.push(Violation::ExpiredDelivered(format!(
                 "{id} expired {gone_ms}, delivery {} asked for at {} and answered at {}",

@@ -141,15 +141,11 @@ impl Message<'_> {
     }
 }
 
-/// One whose fate is not known may still take effect.
 fn redrives(history: &[Call]) -> Vec<Timed<()>> {
     history
         .iter()
         .filter_map(|call| match call.what {
-            What::Redrive { known } => {
-                let end_ms = if known { call.end_ms } else { u64::MAX };
-                Some(Timed { start_ms: call.start_ms, end_ms, value: () })
-            }
+            What::Redrive => Some(Timed { start_ms: call.start_ms, end_ms: call.end_ms, value: () }),
             _ => None,
         })
         .collect()

@@ -25,8 +25,9 @@ pub enum What {
     Settle(Settle),
     /// A cancel; `None` is an unknown fate, else whether it was cancelled.
     Cancel { id: String, cancelled: Option<bool> },
-    /// A redrive of all dead letters; `known` where it was answered.
-    Redrive { known: bool },
+    /// A redrive of all dead letters that was done, or whose fate is unknown. Such a one takes effect before its
+    /// connection is gone or never: what a killed server had not written is lost with it.
+    Redrive,
     /// A look at the counts.
     Stats(Counts),
 }

@@ -162,7 +162,7 @@ pub fn coverage(history: &[Call]) -> BTreeMap<&'static str, usize> {
         ("releases rejected", settled(release, SettleOutcome::Rejected)),
         ("extensions", settled(extend, SettleOutcome::Ok)),
         ("cancels", count(&|what| matches!(what, What::Cancel { cancelled: Some(true), .. }))),
-        ("redrives", count(&|what| matches!(what, What::Redrive { known: true }))),
+        ("redrives", count(&|what| matches!(what, What::Redrive))),
         ("looks", count(&|what| matches!(what, What::Stats(_)))),
         (
             "deliveries of a second and later time",

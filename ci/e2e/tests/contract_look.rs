@@ -1,6 +1,6 @@
 //! The contract of looking and of taking away: peek, inspect, stats, cancel, purge.
 
-use overtake_e2e::shape::{count, text, time_ms};
+use overtake_e2e::shape::{count, encode_body, text, time_ms};
 use overtake_e2e::stats::{TOTALS, sum_levels, total};
 use overtake_e2e::time::sleep_ms;
 use overtake_e2e::{Queue, Server, eventually, now_ms};
@@ -215,4 +215,18 @@ fn purge_deletes_all_that_is_visible_or_delayed() {
     queue.put(0, "new");
     assert_eq!(queue.receive_count(1, json!({})).len(), 1);
     queue.client().json("POST", &queue.path("/purge"), &json!({"all": true})).problem_of(400, "all");
+}
+
+#[test]
+fn a_page_of_large_messages_is_cut_short_and_the_next_one_goes_on() {
+    let server = Server::start();
+    let queue = server.create("large", json!({"max_deliveries": 1}));
+    let body = encode_body(&vec![b'x'; 131_072]);
+    let mut ids: Vec<String> = (0..80).map(|_| queue.enqueue(json!({"priority": 1, "body": body}))).collect();
+    ids.sort_unstable();
+    let seen = queue.pages("/messages?limit=1000", "messages");
+    assert_eq!(sorted_ids(&seen), ids);
+    queue.kill_all(80, &"e".repeat(4_096));
+    let seen = queue.pages("/dlq?limit=1000", "messages");
+    assert_eq!(sorted_ids(&seen), ids);
 }

@@ -317,6 +317,7 @@ impl World {
                     }
                 }
             }
+            Output::Warning(text) => self.tale.tell(self.time_ns, || format!("warning: {text}")),
             Output::Serving => self.node.cores[core].serving = true,
             Output::Stopped => self.node.cores[core].stopped = true,
             Output::Fatal(detail) => {

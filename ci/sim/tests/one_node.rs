@@ -320,3 +320,87 @@ fn an_id_with_a_key_of_another_shard_is_recognised_both_ways() {
         }
     }
 }
+
+/// A queue of several shards that holds so many messages at most.
+fn put_small(client: &mut Client, max_depth: u64) {
+    let patch = overtake_base::QueueConfigPatch { max_depth: Some(Some(max_depth)), ..Default::default() };
+    let put = Request::PutQueue { queue: "small".into(), patch };
+    assert!(matches!(client.ask(&put), Response::QueuePut { .. }));
+}
+
+#[test]
+fn enqueues_that_wait_for_room_are_answered_when_their_queue_is_deleted() {
+    for seed in 0..20 {
+        let mut client = Client::new(seed, 2, 8);
+        put_small(&mut client, 1);
+        let message = || EnqueueMessage { body: "x".into(), ..EnqueueMessage::default() };
+        let enqueue = || Request::Enqueue { queue: "small".into(), messages: vec![message()] };
+        let sent: Vec<u64> = (0..20).map(|_| client.send(&enqueue())).collect();
+        let delete = client.send(&Request::DeleteQueue { queue: "small".into() });
+        let mut left: Vec<u64> = sent.into_iter().chain([delete]).collect();
+        while !left.is_empty() {
+            match client.world.next_notice() {
+                Some(Notice::Response { request, .. }) => left.retain(|wanted| *wanted != request),
+                Some(_) => {}
+                None => panic!("seed {seed}: {left:?} are never answered"),
+            }
+        }
+    }
+}
+
+#[test]
+fn any_number_of_bad_enqueues_behind_one_that_waits_for_room_is_answered() {
+    let mut client = Client::new(1, 2, 8);
+    put_small(&mut client, 1);
+    client.enqueue("small", 0, "full").unwrap();
+    let enqueue = |priority| Request::Enqueue {
+        queue: "small".into(),
+        messages: vec![EnqueueMessage { priority, ..EnqueueMessage::default() }],
+    };
+    client.send(&enqueue(0));
+    let last = (0..10_000).map(|_| client.send(&enqueue(99))).last().unwrap();
+    let Response::Enqueued { results } = client.answer(last) else { panic!() };
+    assert_eq!(results[0].as_ref().unwrap_err().field.as_deref(), Some("priority"));
+}
+
+#[test]
+fn a_window_ends_on_a_shard_that_nothing_happens_on() {
+    use overtake_base::MessageId;
+    for seed in 0..10 {
+        let mut client = Client::new(seed, 2, 8);
+        let patch = overtake_base::QueueConfigPatch { dedup_window_s: Some(Some(5)), ..Default::default() };
+        assert!(matches!(
+            client.ask(&Request::PutQueue { queue: "work".into(), patch }),
+            Response::QueuePut { .. }
+        ));
+        let mut enqueue = |random: u128| {
+            let id = MessageId::new(client.world.now().wall.0, random);
+            let key = Some("hourly".into());
+            let message = EnqueueMessage { id: Some(id), dedup_key: key, ..EnqueueMessage::default() };
+            let request = Request::Enqueue { queue: "work".into(), messages: vec![message] };
+            let Response::Enqueued { mut results } = client.ask(&request) else { panic!() };
+            let duplicate = results.remove(0).unwrap().duplicate;
+            client.world.set_timer(6_000_000_000, 1);
+            while !matches!(client.world.next_notice(), Some(Notice::Timer { .. })) {}
+            duplicate
+        };
+        for random in 0..4 {
+            assert!(!enqueue(random), "seed {seed}: the window of the one before has ended");
+        }
+    }
+}
+
+#[test]
+fn a_session_has_a_bounded_number_of_requests_without_an_answer() {
+    use overtake_base::limits::SESSION_REQUESTS_MAX;
+    let mut client = Client::new(1, 1, 2);
+    client.enqueue("work", 0, "x").unwrap();
+    client.receive("work", 1, 0);
+    let wait = Request::Receive(Receive { wait_s: 20, ..Receive::new("work") });
+    for _ in 0..SESSION_REQUESTS_MAX {
+        client.send(&wait);
+    }
+    let one_more = client.send(&wait);
+    let Response::Refused(refusal) = client.answer(one_more) else { panic!() };
+    assert!(refusal.retry_is_safe(), "{refusal:?}");
+}

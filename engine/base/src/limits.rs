@@ -84,7 +84,23 @@ pub const HISTORY_ENTRIES_MAX: usize = 10;
 /// How long a level two or more levels more urgent may be visible before a delivery counts as an inversion, in ms.
 pub const INVERSION_BOUND_MS: u64 = 100;
 
+/// Requests of one session that have no answer yet, waiting receives among them.
+pub const SESSION_REQUESTS_MAX: usize = 16_384;
+/// Messages of one page of a listing, in bytes; one message always passes.
+pub const PAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// What a listed message takes beside its payload and texts, in bytes.
+pub const LISTED_BYTES_MAX: usize = 512;
+
 const _: () = {
+    assert!(PAGE_BYTES_MAX < FRAME_BYTES_MAX);
+    assert!(
+        LISTED_BYTES_MAX
+            + BODY_BYTES_MAX
+            + HEADERS_BYTES_MAX
+            + DEDUP_KEY_BYTES_MAX
+            + (HISTORY_ENTRIES_MAX + 1) * (ERROR_BYTES_MAX + 16)
+            < PAGE_BYTES_MAX
+    );
     assert!(REQUEST_BYTES_MAX < FRAME_BYTES_MAX);
     assert!(RECEIVE_BYTES_MAX + BODY_BYTES_MAX + RECEIVE_MESSAGES_MAX as usize * 512 < FRAME_BYTES_MAX);
     assert!(BODY_BYTES_MAX + HEADERS_BYTES_MAX + DEDUP_KEY_BYTES_MAX < REQUEST_BYTES_MAX);

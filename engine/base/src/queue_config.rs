@@ -202,8 +202,9 @@ impl QueueConfig {
         Ok(config)
     }
 
-    /// The configuration that `patch` makes of this one. `levels` and `shards` may only be named as they are.
-    pub fn update(&self, patch: &QueueConfigPatch) -> Result<Self, ConfigRefused> {
+    /// The configuration that `patch` makes of this one, on a node whose shard set has `shard_set` shards. `levels` and
+    /// `shards` may only be named as they are; putting one back to its default names that.
+    pub fn update(&self, patch: &QueueConfigPatch, shard_set: u16) -> Result<Self, ConfigRefused> {
         let fixed = |field, now: u64, wanted: Option<u64>| match wanted {
             Some(wanted) if wanted != now => Err(ConfigRefused {
                 field,
@@ -214,8 +215,10 @@ impl QueueConfig {
             }),
             _ => Ok(()),
         };
-        fixed("levels", u64::from(self.levels), patch.levels.flatten().map(u64::from))?;
-        fixed("shards", u64::from(self.shards), patch.shards.flatten().map(u64::from))?;
+        let levels = patch.levels.map(|levels| u64::from(levels.unwrap_or(LEVELS_DEFAULT)));
+        let shards = patch.shards.map(|shards| u64::from(shards.unwrap_or(shard_set)));
+        fixed("levels", u64::from(self.levels), levels)?;
+        fixed("shards", u64::from(self.shards), shards)?;
         let mut config = self.clone();
         config.change(patch);
         config.validate()?;
@@ -545,7 +548,7 @@ mod tests {
         let config = QueueConfig::create(&patch, 8).unwrap();
         assert_eq!((config.lease_s, config.max_depth), (7, Some(9)));
         let patch = QueueConfigPatch { lease_s: Some(None), max_depth: Some(None), ..Default::default() };
-        let config = config.update(&patch).unwrap();
+        let config = config.update(&patch, 8).unwrap();
         assert_eq!((config.lease_s, config.max_depth), (30, None));
     }
 
@@ -553,9 +556,16 @@ mod tests {
     fn levels_and_shards_cannot_change() {
         let config = QueueConfig::create(&QueueConfigPatch::default(), 8).unwrap();
         let patch = QueueConfigPatch { levels: Some(Some(6)), ..Default::default() };
-        assert!(config.update(&patch).is_err_and(|e| e.conflict && e.field == "levels"));
+        assert!(config.update(&patch, 8).is_err_and(|e| e.conflict && e.field == "levels"));
+        // Back to a default that is another one is a change too.
+        let patch = QueueConfigPatch { levels: Some(None), shards: Some(None), ..Default::default() };
+        assert_eq!(config.update(&patch, 8).unwrap(), config);
+        assert!(config.update(&patch, 4).is_err_and(|e| e.conflict && e.field == "shards"));
+        let six = QueueConfigPatch { levels: Some(Some(6)), ..Default::default() };
+        let six = QueueConfig::create(&six, 8).unwrap();
+        assert!(six.update(&patch, 8).is_err_and(|e| e.conflict && e.field == "levels"));
         let patch = QueueConfigPatch { levels: Some(Some(5)), shards: Some(Some(8)), ..Default::default() };
-        assert_eq!(config.update(&patch).unwrap(), config);
+        assert_eq!(config.update(&patch, 8).unwrap(), config);
     }
 
     #[test]

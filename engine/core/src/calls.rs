@@ -1,7 +1,9 @@
 //! Calls of shards: the same whether the shard is on this core (then no message leaves it) or on another one.
 
 use crate::mesh::{Caller, MeshMessage, Read, ShardReply, ShardRequest, VersionedSummary};
+use crate::page::cut_page;
 use crate::replica::{CommandCaller, CommandDone, CommandOutcome};
+use crate::storage::FetchKind;
 use crate::{Core, Operation, OperationId, Output};
 use overtake_base::{CoreId, QueueId, ShardId};
 use overtake_queue::answer::Answer;
@@ -47,6 +49,9 @@ impl Core {
             return self.reply(caller, shard, None, ShardReply::Failed { unknown: false, detail });
         };
         match request {
+            ShardRequest::Command(command @ Command::Enqueue { .. }) => {
+                self.submit_enqueue(caller, shard, command);
+            }
             ShardRequest::Command(command) => {
                 let queue = queue_of(&command);
                 replica.submit(command, CommandCaller { caller: Some(caller), queue });
@@ -57,24 +62,24 @@ impl Core {
 
     fn read(&mut self, caller: Caller, shard: ShardId, read: Read) {
         let Some(replica) = self.replicas.get(&shard) else { return };
-        let machine = &replica.machine;
+        let (machine, now) = (&replica.machine, self.time);
         let (queue, reply) = match read {
-            Read::Stats { queue } => (queue, ShardReply::Stats(machine.stats(queue))),
+            Read::Stats { queue } => (queue, ShardReply::Stats(machine.stats(queue, now))),
             Read::Peek { queue, filter, after, limit } => {
-                let views = machine.peek(queue, filter, after, limit);
-                return self.fetch(caller, shard, queue, crate::storage::FetchKind::Peeked(views));
+                let (views, upto) = cut_page(machine.peek(queue, filter, after, limit + 1), limit);
+                return self.fetch(caller, shard, queue, FetchKind::Peeked(views, upto));
             }
             Read::DeadLetters { queue, after, limit } => {
-                let views = machine.dead_letters(queue, after, limit);
-                return self.fetch(caller, shard, queue, crate::storage::FetchKind::Dead(views));
+                let (views, upto) = cut_page(machine.dead_letters(queue, after, limit + 1), limit);
+                return self.fetch(caller, shard, queue, FetchKind::Dead(views, upto));
             }
             Read::Inspect { queue, id } => (queue, ShardReply::Inspected(machine.inspect(queue, id))),
             Read::CountDead { queue, selection } => {
                 (queue, ShardReply::Count(machine.count_dead(queue, &selection)))
             }
             Read::Lookup { queue, key, id } => {
-                let by_key = key.and_then(|key| machine.dedup_lookup(queue, &key));
-                let found = by_key.or_else(|| id.filter(|id| machine.id_lookup(queue, *id)));
+                let by_key = key.and_then(|key| machine.dedup_lookup(queue, &key, now));
+                let found = by_key.or_else(|| id.filter(|id| machine.id_lookup(queue, *id, now)));
                 (queue, ShardReply::Found(found))
             }
             Read::Summary { queue } => (queue, ShardReply::Summary),
@@ -91,10 +96,15 @@ impl Core {
         for CommandDone { caller: CommandCaller { caller, queue }, outcome } in done.drain(..) {
             let Some(caller) = caller else { continue };
             let failed = |unknown, detail| ShardReply::Failed { unknown, detail };
+            // Nothing was stored for these, whether that could be counted or not.
+            if let Some(refused) = self.refusing.remove(&caller) {
+                self.reply(caller, shard, Some(queue), ShardReply::Answer(Answer::Enqueued(refused)));
+                continue;
+            }
             let reply = match outcome {
                 CommandOutcome::Answered(Answer::Leased(deliveries)) => {
                     self.counters.deliveries += deliveries.len() as u64;
-                    self.fetch(caller, shard, queue, crate::storage::FetchKind::Leased(deliveries));
+                    self.fetch(caller, shard, queue, FetchKind::Leased(deliveries));
                     continue;
                 }
                 CommandOutcome::Answered(answer) => {
@@ -152,7 +162,7 @@ impl Core {
             Some(Operation::Receive(state)) => self.receive_replied(operation, state, part, reply),
             Some(Operation::Settle(state)) => self.settle_replied(operation, state, part, reply),
             Some(Operation::Gather(state)) => self.gather_replied(operation, state, part, reply),
-            Some(Operation::Configure(state)) => self.configure_replied(operation, state),
+            Some(Operation::Configure(state)) => self.configure_replied(operation, state, part, &reply),
             None => {}
         }
     }
@@ -220,7 +230,7 @@ impl Core {
     }
 }
 
-fn queue_of(command: &Command) -> QueueId {
+pub(crate) fn queue_of(command: &Command) -> QueueId {
     match command {
         Command::Configure { queue, .. }
         | Command::Delete { queue }

@@ -2,7 +2,7 @@
 //! changed. A change is answered only when every core's copy and every shard of the queue know it.
 
 use crate::convert::refused;
-use crate::mesh::{Caller, MeshMessage, ShardRequest};
+use crate::mesh::{Caller, MeshMessage, ShardReply, ShardRequest};
 use crate::sessions::Origin;
 use crate::{Core, Operation, OperationId, Output};
 use overtake_base::hash::Map;
@@ -118,6 +118,7 @@ impl DirectoryCopy {
 pub(crate) struct ConfigureOperation {
     /// The change to confirm; none for the start's reconciliation.
     change: Option<u64>,
+    commands: Vec<(ShardId, Command)>,
     outstanding: usize,
 }
 
@@ -260,7 +261,9 @@ impl Core {
             self.directory.remove(record);
             self.view.remove(id);
             self.schedulers.remove(&id);
-            self.quotas.remove(id);
+            for operation in self.quotas.remove(id) {
+                self.queue_gone(operation);
+            }
             self.refuse_waiters(id);
             return own.into_iter().map(|shard| (shard, Command::Delete { queue: id })).collect();
         }
@@ -286,7 +289,8 @@ impl Core {
 
     fn configure(&mut self, change: Option<u64>, commands: Vec<(ShardId, Command)>) {
         let operation = self.next_number();
-        let state = ConfigureOperation { change, outstanding: commands.len() };
+        let outstanding = commands.len();
+        let state = ConfigureOperation { change, commands: commands.clone(), outstanding };
         if commands.is_empty() {
             return self.configured(change);
         }
@@ -296,7 +300,19 @@ impl Core {
         }
     }
 
-    pub(crate) fn configure_replied(&mut self, operation: OperationId, mut state: ConfigureOperation) {
+    pub(crate) fn configure_replied(
+        &mut self,
+        operation: OperationId,
+        mut state: ConfigureOperation,
+        part: usize,
+        reply: &ShardReply,
+    ) {
+        if matches!(reply, ShardReply::Failed { .. }) {
+            // The change is made: every shard learns it, a busy one a little later. Twice does no harm.
+            let (shard, command) = state.commands[part].clone();
+            self.operations.insert(operation, Operation::Configure(state));
+            return self.call(operation, part, shard, ShardRequest::Command(command));
+        }
         state.outstanding -= 1;
         if state.outstanding > 0 {
             self.operations.insert(operation, Operation::Configure(state));

@@ -1,23 +1,25 @@
 //! Enqueues: each message gets its id and its shard, each shard gets one command, each message its own outcome.
 
+use crate::calls::queue_of;
 use crate::convert::{failed, refused};
 use crate::directory::QueueEntry;
 use crate::identity::Tenant;
-use crate::mesh::{Read, ShardReply, ShardRequest};
+use crate::mesh::{Caller, Read, ShardReply, ShardRequest};
+use crate::replica::CommandCaller;
 use crate::sessions::Origin;
 use crate::stray::{Stray, StrayStep, is_stray, look_before, stray_replied};
 use crate::{Core, Operation, OperationId};
 use bytes::Bytes;
 use overtake_base::limits::CLIENT_ID_SKEW_MS_MAX;
-use overtake_base::{Level, MessageId, ShardId, UnixMillis};
+use overtake_base::{Level, MessageId, QueueConfig, ShardId, UnixMillis};
 use overtake_queue::answer::{Answer, EnqueueOutcome};
 use overtake_queue::command::{Command, NewMessage, RefusedReason, VisibleWhen};
-use overtake_wire::message::{Delay, EnqueueMessage, Enqueued, ErrorCode, Refusal, Request, Response};
+use overtake_wire::message::{Delay, EnqueueMessage, Enqueued, Refusal, Request, Response};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// When to try again after a refusal for depth, in milliseconds: acks may make room at any time.
-const RETRY_DEPTH_MS: u32 = 1_000;
+/// When to try again after a refusal that any ack may end, in milliseconds.
+const RETRY_MS: u32 = 1_000;
 /// When to try again while there is no disk head-room, in milliseconds.
 const RETRY_DISK_MS: u32 = 5_000;
 
@@ -35,6 +37,8 @@ pub(crate) struct EnqueueOperation {
     /// What a queue with limits over several shards still has to admit.
     pub(crate) pending: Vec<Placed>,
     pub(crate) admitted: Admitted,
+    /// When those that are refused may try again.
+    pub(crate) retry_ms: u32,
 }
 
 /// Messages and body bytes that were let in and are not answered yet.
@@ -90,10 +94,7 @@ impl Core {
                 return;
             }
             if let Err(wait_ms) = self.tenant_rates.take(tenant, messages.len() as u64, self.time) {
-                self.note_refused(tenant, &name, RefusedReason::Rate, messages.len());
-                let detail = "the tenant enqueues faster than its limit allows";
-                let results = messages.iter().map(|_| Err(Refusal::rate(detail, wait_ms))).collect();
-                return self.respond(origin, Response::Enqueued { results });
+                return self.over_rate(origin, tenant, &name, messages, wait_ms);
             }
         }
         let queue = match self.find_queue(tenant, &name) {
@@ -110,16 +111,35 @@ impl Core {
         self.enqueue_into(origin, tenant, queue, messages);
     }
 
+    /// Refuses what the tenant's rate does not allow, but answers repeats: those are asked for before any limit.
+    fn over_rate(
+        &mut self,
+        origin: Origin,
+        tenant: &Tenant,
+        name: &str,
+        messages: Vec<EnqueueMessage>,
+        wait_ms: u32,
+    ) {
+        let Ok(queue) = self.find_queue(tenant, name) else {
+            let results = messages.iter().map(|_| Err(no_room(RefusedReason::Rate, wait_ms))).collect();
+            return self.respond(origin, Response::Enqueued { results });
+        };
+        let mut state = self.place_all(origin, tenant, queue, messages);
+        state.retry_ms = wait_ms;
+        let operation = self.next_number();
+        self.store(operation, state, 0, Some(RefusedReason::Rate));
+    }
+
     /// Creates the queue with defaults, unless no message would be accepted anyway.
     fn create_first(&mut self, origin: Origin, tenant: &Tenant, name: String, messages: Vec<EnqueueMessage>) {
-        let levels = overtake_base::limits::LEVELS_DEFAULT;
-        let any_good = messages.iter().any(|m| m.validate().is_ok() && m.priority < u32::from(levels));
-        if !any_good {
-            let results = messages
-                .iter()
-                .map(|m| Err(m.validate().err().unwrap_or_else(|| beyond_levels(levels))))
-                .collect();
-            return self.respond(origin, Response::Enqueued { results });
+        let patch = overtake_base::QueueConfigPatch::default();
+        if let Ok(config) = QueueConfig::create(&patch, self.config.shards) {
+            let refusals: Vec<_> =
+                messages.iter().filter_map(|message| self.check(&config, message).err()).collect();
+            if refusals.len() == messages.len() {
+                let results = refusals.into_iter().map(Err).collect();
+                return self.respond(origin, Response::Enqueued { results });
+            }
         }
         let operation = self.next_number();
         let state = EnqueueOperation {
@@ -133,9 +153,9 @@ impl Core {
             strays: Vec::new(),
             pending: Vec::new(),
             admitted: Admitted::default(),
+            retry_ms: RETRY_MS,
         };
         self.operations.insert(operation, Operation::Enqueue(state));
-        let patch = overtake_base::QueueConfigPatch::default();
         self.put_queue(Origin::Operation(operation), tenant, &name, patch, true);
     }
 
@@ -158,37 +178,12 @@ impl Core {
         queue: Arc<QueueEntry>,
         messages: Vec<EnqueueMessage>,
     ) {
-        let mut results = Vec::with_capacity(messages.len());
-        let mut placed = Vec::with_capacity(messages.len());
-        let no_room = self.no_disk_room();
-        for (place, message) in messages.into_iter().enumerate() {
-            results.push(match self.place(&queue, place, message) {
-                Ok(_) if no_room.is_some() => no_room.clone().map(Err),
-                Ok(good) => {
-                    placed.push(good);
-                    None
-                }
-                Err(refusal) => Some(Err(refusal)),
-            });
-        }
-        if no_room.is_some() {
-            let count =
-                results.iter().filter(|r| matches!(r, Some(Err(e)) if e.code == ErrorCode::Disk)).count();
-            self.counters.refused_disk += count as u64;
+        let state = self.place_all(origin, tenant, queue.clone(), messages);
+        // Nothing to admit: in line it would only hold others up.
+        if state.pending.is_empty() {
+            return self.enqueued(state);
         }
         let operation = self.next_number();
-        let state = EnqueueOperation {
-            origin,
-            tenant: tenant.clone(),
-            waiting: None,
-            queue: Some(queue.clone()),
-            results,
-            parts: Vec::new(),
-            outstanding: 0,
-            strays: Vec::new(),
-            pending: placed,
-            admitted: Admitted::default(),
-        };
         if queue.needs_quota() {
             self.operations.insert(operation, Operation::Enqueue(state));
             self.quotas.line_up(queue.record.id, operation);
@@ -198,15 +193,52 @@ impl Core {
         }
     }
 
-    /// Checks a message against the queue, and gives it its id and its shard.
-    fn place(
+    /// Gives each good message its id and its shard, and each other one its refusal.
+    fn place_all(
         &mut self,
-        queue: &QueueEntry,
-        place: usize,
-        message: EnqueueMessage,
-    ) -> Result<Placed, Refusal> {
+        origin: Origin,
+        tenant: &Tenant,
+        queue: Arc<QueueEntry>,
+        messages: Vec<EnqueueMessage>,
+    ) -> EnqueueOperation {
+        let mut results = Vec::with_capacity(messages.len());
+        let mut pending = Vec::with_capacity(messages.len());
+        for (place, message) in messages.into_iter().enumerate() {
+            results.push(match self.place(&queue, place, message) {
+                Ok(good) => {
+                    pending.push(good);
+                    None
+                }
+                Err(refusal) => Some(Err(refusal)),
+            });
+        }
+        EnqueueOperation {
+            origin,
+            tenant: tenant.clone(),
+            waiting: None,
+            queue: Some(queue),
+            results,
+            parts: Vec::new(),
+            outstanding: 0,
+            strays: Vec::new(),
+            pending,
+            admitted: Admitted::default(),
+            retry_ms: RETRY_MS,
+        }
+    }
+
+    /// The queue of an enqueue that stood in line was deleted.
+    pub(crate) fn queue_gone(&mut self, operation: OperationId) {
+        let Some(Operation::Enqueue(mut state)) = self.operations.remove(&operation) else { return };
+        for placed in core::mem::take(&mut state.pending) {
+            state.results[placed.place] = Some(Err(Refusal::not_found("the queue was deleted")));
+        }
+        self.enqueued(state);
+    }
+
+    /// Checks a message against the queue's configuration and the time.
+    fn check(&self, config: &QueueConfig, message: &EnqueueMessage) -> Result<(), Refusal> {
         message.validate()?;
-        let config = &queue.record.config;
         if message.priority >= u32::from(config.levels) {
             return Err(beyond_levels(config.levels));
         }
@@ -225,6 +257,18 @@ impl Core {
         {
             return Err(Refusal::invalid("id", "the time in id must be within 24 h of now"));
         }
+        Ok(())
+    }
+
+    /// Checks a message, and gives it its id and its shard.
+    fn place(
+        &mut self,
+        queue: &QueueEntry,
+        place: usize,
+        message: EnqueueMessage,
+    ) -> Result<Placed, Refusal> {
+        let config = &queue.record.config;
+        self.check(config, &message)?;
         // Without a window dedup keys are off, so they do not decide the shard either.
         let key = message.dedup_key.filter(|_| config.dedup_window_s > 0);
         let id = message.id.unwrap_or_else(|| self.make_id(queue, key.as_ref()));
@@ -284,8 +328,9 @@ impl Core {
         let mut no_repeats = Vec::new();
         let reason = reason.unwrap_or(RefusedReason::Depth);
         for (order, placed) in core::mem::take(&mut state.pending).into_iter().enumerate() {
-            if order < admitted && is_stray(&queue, &placed) {
-                look_before(&mut state, &queue, placed, &mut requests);
+            if is_stray(&queue, &placed) {
+                let refused = (order >= admitted).then_some(reason);
+                look_before(&mut state, &queue, placed, refused, &mut requests);
                 continue;
             }
             let Placed { place, shard, message } = placed;
@@ -346,7 +391,8 @@ impl Core {
                 reply => state.results[place] = Some(Err(failed(&reply))),
             },
             Part::Noted(places, reason) => {
-                places.into_iter().for_each(|place| state.results[place] = Some(Err(no_room(reason))));
+                let refusal = no_room(reason, state.retry_ms);
+                places.into_iter().for_each(|place| state.results[place] = Some(Err(refusal.clone())));
             }
             Part::Over => {}
         }
@@ -378,7 +424,7 @@ impl Core {
             }
         };
         for ((place, id), outcome) in places.into_iter().zip(outcomes) {
-            state.results[place] = Some(result_of(shard, id, outcome));
+            state.results[place] = Some(result_of(shard, id, outcome, state.retry_ms));
         }
     }
 
@@ -395,24 +441,45 @@ impl Core {
         self.respond(state.origin, Response::Enqueued { results });
     }
 
-    fn no_disk_room(&self) -> Option<Refusal> {
+    /// Why this core's shards store no more now.
+    fn no_disk_room(&self) -> Option<RefusedReason> {
         if self.storage.is_full() {
-            return Some(Refusal::disk(
-                "no room on disk for more messages; free space: acks make room",
-                RETRY_DISK_MS,
-            ));
+            return Some(RefusedReason::Disk);
         }
-        if self.storage.backlog_bytes() > self.config.backlog_bytes_max {
-            return Some(Refusal::no_quorum("the disk is behind; slow down and try again", RETRY_DEPTH_MS));
-        }
-        None
+        (self.storage.backlog_bytes() > self.config.backlog_bytes_max).then_some(RefusedReason::NoQuorum)
     }
 
-    fn note_refused(&mut self, tenant: &Tenant, name: &str, reason: RefusedReason, count: usize) {
-        if let Some(queue) = self.directory.by_name(tenant, name).cloned() {
-            let command = Command::NoteRefused { queue: queue.record.id, reason, count: count as u64 };
-            self.submit_anywhere(queue.home(), command);
+    /// Takes an enqueue of a shard of this core. Where the disk has no room or is behind, nothing is stored, whoever asks;
+    /// repeats are answered, and the refusals are counted before they are.
+    pub(crate) fn submit_enqueue(&mut self, caller: Caller, shard: ShardId, command: Command) {
+        let no_room = self.no_disk_room();
+        let now = self.time;
+        let Some(replica) = self.replicas.get_mut(&shard) else { return };
+        let (Command::Enqueue { queue, messages }, Some(reason)) = (&command, no_room) else {
+            let queue = queue_of(&command);
+            return replica.submit(command, CommandCaller { caller: Some(caller), queue });
+        };
+        let queue = *queue;
+        let outcomes: Vec<EnqueueOutcome> = messages
+            .iter()
+            .map(|message| {
+                let by_key = message.dedup_key.as_ref();
+                let by_key = by_key.and_then(|key| replica.machine.dedup_lookup(queue, key, now));
+                let by_id = || replica.machine.id_lookup(queue, message.id, now).then_some(message.id);
+                let first = by_key.or_else(by_id);
+                first.map_or(EnqueueOutcome::Refused(reason), EnqueueOutcome::Duplicate)
+            })
+            .collect();
+        let refused = outcomes.iter().filter(|outcome| matches!(outcome, EnqueueOutcome::Refused(_)));
+        let count = refused.count() as u64;
+        self.counters.refused_disk += if reason == RefusedReason::Disk { count } else { 0 };
+        if count == 0 {
+            let reply = ShardReply::Answer(Answer::Enqueued(outcomes));
+            return self.reply(caller, shard, Some(queue), reply);
         }
+        let command = Command::NoteRefused { queue, reason, count };
+        replica.submit(command, CommandCaller { caller: Some(caller), queue });
+        self.refusing.insert(caller, outcomes);
     }
 
     /// Shard time as this core reads it.
@@ -422,16 +489,21 @@ impl Core {
 }
 
 /// What a shard's outcome for one message means for its sender.
-pub(crate) fn result_of(shard: ShardId, id: MessageId, outcome: EnqueueOutcome) -> Result<Enqueued, Refusal> {
+pub(crate) fn result_of(
+    shard: ShardId,
+    id: MessageId,
+    outcome: EnqueueOutcome,
+    retry_ms: u32,
+) -> Result<Enqueued, Refusal> {
     match outcome {
         EnqueueOutcome::Stored => Ok(Enqueued { id, shard: shard.0, duplicate: false }),
         EnqueueOutcome::Duplicate(id) => Ok(Enqueued { id, shard: shard.0, duplicate: true }),
-        EnqueueOutcome::Refused(reason) => Err(no_room(reason)),
+        EnqueueOutcome::Refused(reason) => Err(no_room(reason, retry_ms)),
     }
 }
 
 /// Counts one refusal before it is answered.
-fn note_refused(
+pub(crate) fn note_refused(
     state: &mut EnqueueOperation,
     place: usize,
     reason: RefusedReason,
@@ -460,12 +532,17 @@ fn beyond_levels(levels: u8) -> Refusal {
     )
 }
 
-fn no_room(reason: RefusedReason) -> Refusal {
+fn no_room(reason: RefusedReason, retry_ms: u32) -> Refusal {
     match reason {
-        RefusedReason::Depth => Refusal::depth("the queue holds max_depth messages", RETRY_DEPTH_MS),
-        RefusedReason::Bytes => Refusal::bytes("the queue holds max_bytes body bytes", RETRY_DEPTH_MS),
-        RefusedReason::Rate => Refusal::rate("enqueued faster than the limit allows", RETRY_DEPTH_MS),
-        RefusedReason::Disk => Refusal::disk("no room on disk for more messages", RETRY_DISK_MS),
-        RefusedReason::NoQuorum => Refusal::no_quorum("the shard has no quorum", RETRY_DEPTH_MS),
+        RefusedReason::Depth => Refusal::depth("the queue holds max_depth messages", retry_ms),
+        RefusedReason::Bytes => Refusal::bytes("the queue holds max_bytes body bytes", retry_ms),
+        RefusedReason::Rate => Refusal::rate("the tenant enqueues faster than its limit allows", retry_ms),
+        RefusedReason::Disk => Refusal::disk(
+            "no room on disk for more messages; free space: acks make room",
+            RETRY_DISK_MS.max(retry_ms),
+        ),
+        RefusedReason::NoQuorum => {
+            Refusal::no_quorum("the disk is behind; slow down and try again", retry_ms)
+        }
     }
 }

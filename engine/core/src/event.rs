@@ -7,18 +7,18 @@ use overtake_base::{CoreId, ShardId};
 use overtake_log::disk::{DiskCompletion, DiskOperation};
 use overtake_queue::answer::Summary;
 
-/// One client connection of this core. Numbers are given by the shell and never used twice.
+/// One client session: a stream of a connection of this core. Numbers are given by the shell and never used twice.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SessionId(pub u64);
 
 /// Something that happened.
 #[derive(Debug)]
 pub enum Event {
-    /// A client connected.
+    /// A client opened a session.
     SessionOpened { session: SessionId },
     /// A whole frame arrived, without its length prefix.
     Frame { session: SessionId, frame: Bytes },
-    /// The connection is gone; nothing more will come from it and nothing can be sent to it.
+    /// The session is gone; nothing more will come from it and nothing can be sent to it.
     SessionClosed { session: SessionId },
     /// Another core of this node says something. Messages of one core arrive in the order sent.
     Mesh { from: CoreId, message: MeshMessage },
@@ -38,7 +38,7 @@ pub enum Event {
 pub enum Output {
     /// Send a frame, length prefix included.
     Frame { session: SessionId, frame: Bytes },
-    /// Close the connection with an application error code.
+    /// Close the session with an application error code.
     CloseSession { session: SessionId, code: u32, reason: &'static str },
     /// Say something to another core of this node.
     Mesh { to: CoreId, message: MeshMessage },
@@ -46,6 +46,8 @@ pub enum Output {
     Disk(DiskOperation),
     /// Put a summary on the board; `gone` frees its place (the queue was deleted).
     Publish { shard: ShardId, version: u64, summary: Summary, gone: bool },
+    /// Something an operator should know, such as damage that another copy stands in for.
+    Warning(String),
     /// Recovery is done: this core serves.
     Serving,
     /// Everything that was under way when [`Event::Stop`] came is finished and durable.

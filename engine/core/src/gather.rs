@@ -5,6 +5,7 @@ use crate::directory::QueueEntry;
 use crate::enqueue::shard_of;
 use crate::identity::Tenant;
 use crate::mesh::{Read, ShardReply, ShardRequest};
+use crate::page::merge_pages;
 use crate::sessions::Origin;
 use crate::{Core, Operation, OperationId};
 use overtake_base::{CoreId, Level, MessageId, QueueId, ShardId};
@@ -96,13 +97,13 @@ impl Core {
                     priority,
                 };
                 let limit = limit as usize;
-                let read = |queue| Read::Peek { queue, filter, after, limit: limit + 1 };
+                let read = |queue| Read::Peek { queue, filter, after, limit };
                 self.gather(origin, e, GatherKind::Peek { limit }, &shards, read);
             }
             Request::DlqList { limit, after, .. } => {
                 let after = after.as_deref().map(cursor).transpose()?;
                 let limit = limit as usize;
-                let read = |queue| Read::DeadLetters { queue, after, limit: limit + 1 };
+                let read = |queue| Read::DeadLetters { queue, after, limit };
                 self.gather(origin, e, GatherKind::DeadLetters { limit }, &shards, read);
             }
             Request::Inspect { id, .. } => {
@@ -412,33 +413,24 @@ fn sum_stats(replies: Vec<(ShardId, ShardReply)>) -> QueueStats {
     sum.unwrap_or_default()
 }
 
-/// Cuts a page to `limit`; the cursor is there where more was found than the page holds.
-fn page<T>(mut items: Vec<(MessageId, T)>, limit: usize) -> (Vec<T>, Option<String>) {
-    items.sort_by_key(|(id, _)| *id);
-    let more = items.len() > limit;
-    items.truncate(limit);
-    let next = items.last().filter(|_| more).map(|(id, _)| id.to_string());
-    (items.into_iter().map(|(_, item)| item).collect(), next)
-}
-
 fn peek_page(replies: Vec<(ShardId, ShardReply)>, limit: usize) -> Response {
-    let found = replies.into_iter().flat_map(|(_, reply)| match reply {
-        ShardReply::Peeked(found) => found,
-        _ => Vec::new(),
+    let pages = replies.into_iter().filter_map(|(_, reply)| match reply {
+        ShardReply::Peeked(page) => Some(page),
+        _ => None,
     });
-    let (messages, next) =
-        page(found.map(|(view, payload)| (view.id, peeked(view, payload))).collect(), limit);
-    Response::Peeked { messages, next }
+    let (found, next) = merge_pages(pages, limit);
+    let messages = found.into_iter().map(|(view, payload)| peeked(view, payload)).collect();
+    Response::Peeked { messages, next: next.map(|id| id.to_string()) }
 }
 
 fn dead_page(replies: Vec<(ShardId, ShardReply)>, limit: usize) -> Response {
-    let found = replies.into_iter().flat_map(|(_, reply)| match reply {
-        ShardReply::DeadLetters(found) => found,
-        _ => Vec::new(),
+    let pages = replies.into_iter().filter_map(|(_, reply)| match reply {
+        ShardReply::DeadLetters(page) => Some(page),
+        _ => None,
     });
-    let (messages, next) =
-        page(found.map(|(view, payload)| (view.id, dead_letter(view, payload))).collect(), limit);
-    Response::DeadLetters { messages, next }
+    let (found, next) = merge_pages(pages, limit);
+    let messages = found.into_iter().map(|(view, payload)| dead_letter(view, payload)).collect();
+    Response::DeadLetters { messages, next: next.map(|id| id.to_string()) }
 }
 
 /// The cores' values, those of the same name and labels added up.

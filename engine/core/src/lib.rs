@@ -17,6 +17,7 @@ mod gather;
 pub mod identity;
 pub mod mesh;
 mod metrics;
+pub mod page;
 pub mod planner;
 mod queues;
 mod quota;
@@ -35,6 +36,7 @@ pub use event::{Event, Output, SessionId};
 use crate::calls::{LocalReply, PendingCall};
 use crate::clock::ShardClock;
 use crate::directory::{DirectoryCopy, DirectoryHost};
+use crate::mesh::Caller;
 use crate::metrics::Counters;
 use crate::quota::{Quotas, TenantRates};
 use crate::receive::{Waiting, WakeTimers};
@@ -45,6 +47,7 @@ use crate::view::HeadView;
 use overtake_base::hash::Map;
 use overtake_base::random::Random;
 use overtake_base::{CoreId, MessageId, Now, QueueId, ShardId, UnixMillis};
+use overtake_queue::answer::EnqueueOutcome;
 use overtake_queue::scheduler::Scheduler;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -81,6 +84,8 @@ pub struct Core {
     pub(crate) operations: Map<OperationId, Operation>,
     pub(crate) calls: Map<u64, PendingCall>,
     pub(crate) forwards: Map<u64, Forwarded>,
+    /// Enqueues that found no room on disk: what they are answered once it is counted.
+    pub(crate) refusing: Map<Caller, Vec<EnqueueOutcome>>,
     pub(crate) local_replies: VecDeque<LocalReply>,
     pub(crate) waiting: Waiting,
     pub(crate) timers: WakeTimers,
@@ -118,6 +123,7 @@ impl Core {
             operations: Map::default(),
             calls: Map::default(),
             forwards: Map::default(),
+            refusing: Map::default(),
             local_replies: VecDeque::new(),
             waiting: Waiting::default(),
             timers: WakeTimers::default(),

@@ -1,6 +1,7 @@
 //! What cores of one node say to each other. Messages of one pair of cores arrive in the order sent.
 
 use crate::identity::Tenant;
+use crate::page::Page;
 use overtake_base::{CoreId, MessageId, QueueId, ShardId};
 use overtake_queue::answer::{Answer, DeadLetterView, Delivery, MessageView, QueueStats, Summary};
 use overtake_queue::command::{Command, RedriveSelection};
@@ -89,11 +90,11 @@ pub enum ShardReply {
     /// To `Stats`; none where the queue is not there.
     Stats(Option<QueueStats>),
     /// To `Peek`.
-    Peeked(Vec<(MessageView, Payload)>),
+    Peeked(Page<(MessageView, Payload)>),
     /// To `Inspect`.
     Inspected(Option<MessageView>),
     /// To `DeadLetters`.
-    DeadLetters(Vec<(DeadLetterView, Payload)>),
+    DeadLetters(Page<(DeadLetterView, Payload)>),
     /// To `CountDead`.
     Count(u64),
     /// To `Lookup`.
@@ -107,7 +108,7 @@ pub enum ShardReply {
 }
 
 /// Who waits for a shard's reply: a call number of a core.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Caller {
     /// The core.
     pub core: CoreId,

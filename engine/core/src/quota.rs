@@ -53,9 +53,10 @@ impl Quotas {
         }
     }
 
-    pub(crate) fn remove(&mut self, queue: QueueId) {
+    /// Forgets a deleted queue; gives the enqueues that stood in line.
+    pub(crate) fn remove(&mut self, queue: QueueId) -> VecDeque<OperationId> {
         self.caps.remove(&queue);
-        self.depth.remove(&queue);
+        self.depth.remove(&queue).map(|quota| quota.line).unwrap_or_default()
     }
 
     /// Takes one delivery of the queue's caps; false where they allow none now.

@@ -7,6 +7,7 @@ use crate::receive::ReceiveAt;
 use crate::{Core, OperationId, Output, SessionId};
 use bytes::Bytes;
 use overtake_base::hash::Map;
+use overtake_base::limits::SESSION_REQUESTS_MAX;
 use overtake_base::{CoreId, QueueId};
 use overtake_wire::message::{ErrorCode, Refusal, Request, Response};
 use std::collections::BTreeMap;
@@ -24,6 +25,8 @@ pub(crate) struct Sessions {
 #[derive(Default)]
 struct Session {
     identity: Option<Identity>,
+    /// Requests without an answer yet.
+    under_way: usize,
     /// Receives under way, by the client's request id.
     receives: BTreeMap<u64, ReceiveAt>,
 }
@@ -70,7 +73,7 @@ impl Sessions {
 impl Core {
     pub(crate) fn open_session(&mut self, session: SessionId) {
         let identity = Identity::anonymous(&self.config);
-        self.sessions.all.insert(session, Session { identity, receives: BTreeMap::new() });
+        self.sessions.all.insert(session, Session { identity, ..Session::default() });
         self.sessions.count += 1;
     }
 
@@ -83,9 +86,19 @@ impl Core {
     }
 
     pub(crate) fn frame(&mut self, session: SessionId, frame: &Bytes) {
+        let Some(state) = self.sessions.all.get_mut(&session) else { return };
         match overtake_wire::decode_request(frame) {
-            Ok((request, body)) => self.request(session, request, body),
+            Ok((_, Request::CancelReceive { request })) => {
+                if let Some(at) = state.receives.remove(&request) {
+                    self.cancel_receive(at);
+                }
+            }
+            Ok((request, body)) => {
+                state.under_way += 1;
+                self.request(session, request, body);
+            }
             Err((Some(request), malformed)) => {
+                state.under_way += 1;
                 let refusal = Refusal::new(ErrorCode::Invalid, format!("{malformed}"));
                 self.respond(Origin::Session { session, request }, refused(refusal));
             }
@@ -100,6 +113,12 @@ impl Core {
         self.counters.requests += 1;
         let origin = Origin::Session { session, request };
         let Some(state) = self.sessions.all.get_mut(&session) else { return };
+        if state.under_way > SESSION_REQUESTS_MAX {
+            let detail = format!(
+                "{SESSION_REQUESTS_MAX} requests of this session have no answer yet: wait for some, or open another"
+            );
+            return self.respond(origin, refused(Refusal::rate(detail, 100)));
+        }
         if let Request::Hello { token } = &body {
             // Without a token nothing may be done but to ask how the node is, as monitors do.
             let known = if token.is_empty() {
@@ -123,12 +142,6 @@ impl Core {
             let detail = "this server wants a token: say it first";
             return self.respond(origin, refused(Refusal::new(ErrorCode::Unauthorized, detail)));
         };
-        if let Request::CancelReceive { request } = body {
-            if let Some(at) = state.receives.remove(&request) {
-                self.cancel_receive(at);
-            }
-            return;
-        }
         if let Err(refusal) = identity.may(&body).and_then(|()| body.validate()) {
             return self.respond(origin, refused(refusal));
         }
@@ -239,6 +252,7 @@ impl Core {
             Origin::Session { session, request } => {
                 let Some(state) = self.sessions.all.get_mut(&session) else { return };
                 state.receives.remove(&request);
+                state.under_way -= 1;
                 let mut frame = Vec::new();
                 overtake_wire::encode_response(request, &response, &mut frame);
                 self.out.push(Output::Frame { session, frame: frame.into() });

@@ -3,12 +3,13 @@
 use crate::config::CoreConfig;
 use crate::directory::DirectoryHost;
 use crate::mesh::{Caller, ShardReply};
+use crate::page::Page;
 use crate::replica::Replica;
 use crate::{Core, Output};
 use bytes::Bytes;
 use overtake_base::hash::Map;
 use overtake_base::planted::{Bug, is_planted};
-use overtake_base::{QueueId, ShardId};
+use overtake_base::{MessageId, QueueId, ShardId};
 use overtake_log::disk::{DiskCompletion, DiskOperation};
 use overtake_log::{
     BatchNumber, EntryRead, Journal, JournalConfig, JournalError, JournalUsage, ReadError, Record, Recovered,
@@ -59,24 +60,29 @@ struct Checkpoints {
 /// Replies that need payloads.
 pub(crate) enum FetchKind {
     Leased(Vec<Delivery>),
-    Peeked(Vec<MessageView>),
-    Dead(Vec<DeadLetterView>),
+    /// With the id up to which the page is whole, where there is more.
+    Peeked(Vec<MessageView>, Option<MessageId>),
+    Dead(Vec<DeadLetterView>, Option<MessageId>),
 }
 
 impl FetchKind {
     fn payloads(&self) -> Vec<PayloadRef> {
         match self {
             Self::Leased(items) => items.iter().map(|item| item.payload).collect(),
-            Self::Peeked(items) => items.iter().map(|item| item.payload).collect(),
-            Self::Dead(items) => items.iter().map(|item| item.payload).collect(),
+            Self::Peeked(items, _) => items.iter().map(|item| item.payload).collect(),
+            Self::Dead(items, _) => items.iter().map(|item| item.payload).collect(),
         }
     }
 
     fn with(self, payloads: Vec<Payload>) -> ShardReply {
         match self {
             Self::Leased(items) => ShardReply::Leased(items.into_iter().zip(payloads).collect()),
-            Self::Peeked(items) => ShardReply::Peeked(items.into_iter().zip(payloads).collect()),
-            Self::Dead(items) => ShardReply::DeadLetters(items.into_iter().zip(payloads).collect()),
+            Self::Peeked(items, upto) => {
+                ShardReply::Peeked(Page { items: items.into_iter().zip(payloads).collect(), upto })
+            }
+            Self::Dead(items, upto) => {
+                ShardReply::DeadLetters(Page { items: items.into_iter().zip(payloads).collect(), upto })
+            }
         }
     }
 }
@@ -222,6 +228,12 @@ impl Core {
                 Ok(host) => self.host = Some(host),
                 Err(detail) => return self.fatal(format!("core {core}: directory of queues: {detail}")),
             }
+        }
+        for file in &recovered.report.damaged_checkpoints {
+            self.out.push(Output::Warning(format!(
+                "core {core}: {file} is damaged; the checkpoint before it and the journal stand in, and nothing is lost; \
+                 look after this disk"
+            )));
         }
         self.directory.start.recovered = true;
         self.storage.checkpoints.bytes_written_then = self.storage.usage().bytes_written;
@@ -577,7 +589,7 @@ fn drop_entry(fetch: &mut Fetch, index: u64) {
     retain(&mut fetch.payloads, &keep);
     match &mut fetch.kind {
         FetchKind::Leased(items) => retain(items, &keep),
-        FetchKind::Peeked(items) => retain(items, &keep),
-        FetchKind::Dead(items) => retain(items, &keep),
+        FetchKind::Peeked(items, _) => retain(items, &keep),
+        FetchKind::Dead(items, _) => retain(items, &keep),
     }
 }

@@ -7,11 +7,11 @@
 
 use crate::convert::failed;
 use crate::directory::QueueEntry;
-use crate::enqueue::{EnqueueOperation, Part, Placed, result_of, shard_of};
+use crate::enqueue::{EnqueueOperation, Part, Placed, note_refused, result_of, shard_of};
 use crate::mesh::{Read, ShardReply, ShardRequest};
 use overtake_base::{MessageId, ShardId};
 use overtake_queue::answer::{Answer, EnqueueOutcome};
-use overtake_queue::command::{Command, NewMessage};
+use overtake_queue::command::{Command, NewMessage, RefusedReason};
 use overtake_wire::message::{Enqueued, Refusal};
 
 /// One such message on its way.
@@ -22,6 +22,8 @@ pub(crate) struct Stray {
     shard: ShardId,
     id_shard: ShardId,
     message: Option<NewMessage>,
+    /// Why it is refused where it is no repeat.
+    refused: Option<RefusedReason>,
     by_key: Option<MessageId>,
     by_id: bool,
     looks_left: u8,
@@ -43,11 +45,12 @@ pub(crate) fn is_stray(queue: &QueueEntry, placed: &Placed) -> bool {
     message.client_made_id && message.dedup_key.is_some() && shard_of(queue, message.id, None) != placed.shard
 }
 
-/// Asks both shards whether the message is a repeat.
+/// Asks both shards whether the message is a repeat; one that is none is then stored, or refused where there is a reason.
 pub(crate) fn look_before(
     state: &mut EnqueueOperation,
     queue: &QueueEntry,
     placed: Placed,
+    refused: Option<RefusedReason>,
     requests: &mut Vec<(ShardId, ShardRequest)>,
 ) {
     let Placed { place, shard, message } = placed;
@@ -60,6 +63,7 @@ pub(crate) fn look_before(
         shard,
         id_shard,
         message: Some(message),
+        refused,
         by_key: None,
         by_id: false,
         looks_left: 2,
@@ -87,7 +91,7 @@ pub(crate) fn stray_replied(
         (StrayStep::LookById, ShardReply::Found(found)) => stray.by_id = found.is_some(),
         (StrayStep::Store, ShardReply::Answer(Answer::Enqueued(outcomes))) => {
             let outcome = outcomes.first().copied().unwrap_or(EnqueueOutcome::Stored);
-            let result = result_of(stray.shard, stray.id, outcome);
+            let result = result_of(stray.shard, stray.id, outcome, state.retry_ms);
             // A repeat claims nothing; one of itself may come from a crash before its id was remembered.
             if let Ok(stored) = &result
                 && stored.id == stray.id
@@ -124,6 +128,8 @@ pub(crate) fn stray_replied(
         state.results[place] = repeat(first, stray.shard);
     } else if stray.by_id {
         state.results[place] = repeat(stray.id, stray.id_shard);
+    } else if let Some(reason) = stray.refused {
+        return note_refused(state, place, reason);
     } else if let Some(message) = stray.message.take() {
         let shard = stray.shard;
         state.parts.push(Part::Stray(number, StrayStep::Store));

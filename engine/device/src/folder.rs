@@ -3,7 +3,7 @@
 use crate::error::FolderError;
 use overtake_base::CoreId;
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{Read as _, Seek as _, Write as _};
+use std::io::{ErrorKind, Read as _, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 
 const LOCK_FILE: &str = "LOCK";
@@ -47,11 +47,18 @@ pub(crate) fn make_folder(folder: &Path) -> Result<(), FolderError> {
     if folder.is_dir() {
         return Ok(());
     }
-    fs::create_dir_all(folder).map_err(|error| FolderError::of(folder, error))?;
-    if let Some(parent) = folder.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-        sync_folder(parent).map_err(|error| FolderError::of(parent, error))?;
+    let parent = match folder.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+        Some(parent) => parent,
+        None => return Ok(()),
+    };
+    make_folder(parent)?;
+    match fs::create_dir(folder) {
+        // Another process was faster; its name is made durable here all the same.
+        Err(error) if error.kind() == ErrorKind::AlreadyExists && folder.is_dir() => {}
+        made => made.map_err(|error| FolderError::of(folder, error))?,
     }
-    Ok(())
+    sync_folder(parent).map_err(|error| FolderError::of(parent, error))
 }
 
 /// Makes the names in the folder durable.

@@ -249,7 +249,7 @@ impl Directory {
     fn update(&mut self, id: QueueId, patch: &QueueConfigPatch, create_only: bool) -> DirectoryAnswer {
         let Some(record) = self.records.get_mut(&id) else { return DirectoryAnswer::NotFound };
         if !create_only {
-            match record.config.update(patch) {
+            match record.config.update(patch, self.shard_set) {
                 Err(refused) => return DirectoryAnswer::Refused(refused),
                 Ok(config) if config == record.config => {}
                 Ok(config) => {
@@ -447,7 +447,7 @@ mod tests {
                     let at = self.position(tenant, name);
                     let wanted = match at {
                         Some(at) if *create_only => Ok(self.queues[at].config.clone()),
-                        Some(at) => self.queues[at].config.update(patch),
+                        Some(at) => self.queues[at].config.update(patch, SHARD_SET),
                         None => QueueConfig::create(patch, SHARD_SET),
                     };
                     let config = match wanted {

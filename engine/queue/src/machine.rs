@@ -262,10 +262,11 @@ impl Machine {
         Some(self.queues.get(&queue)?.summary(&self.shared))
     }
 
-    /// This shard's part of the queue's statistics.
+    /// This shard's part of the queue's statistics. Waits are those of the minutes before `now`: an idle shard's own
+    /// time stands still.
     #[must_use]
-    pub fn stats(&self, queue: QueueId) -> Option<QueueStats> {
-        Some(self.queues.get(&queue)?.stats(&self.shared))
+    pub fn stats(&self, queue: QueueId, now: UnixMillis) -> Option<QueueStats> {
+        Some(self.queues.get(&queue)?.stats(&self.shared, now.max(self.shared.time)))
     }
 
     /// Up to `limit` messages that `filter` lets through, with ids above `after`, in the order of their ids.
@@ -309,18 +310,19 @@ impl Machine {
         self.queues.get(&queue).map_or(0, |queue| queue.count_dead(&self.shared, selection))
     }
 
-    /// The message that was first accepted with this dedup key, while its window lasts.
+    /// The message that was first accepted with this dedup key, while its window lasts at `now`: an idle shard's own
+    /// time stands still, and would have an ended window last for ever.
     #[must_use]
-    pub fn dedup_lookup(&self, queue: QueueId, key: &[u8]) -> Option<MessageId> {
+    pub fn dedup_lookup(&self, queue: QueueId, key: &[u8], now: UnixMillis) -> Option<MessageId> {
         let queue = self.queues.get(&queue).filter(|queue| queue.config.dedup_window_s > 0)?;
-        queue.dedup.by_key(key, self.shared.time)
+        queue.dedup.by_key(key, now.max(self.shared.time))
     }
 
-    /// Whether a message with this id lives (a dead letter does) or its window does.
+    /// Whether a message with this id lives (a dead letter does) or its window does at `now`.
     #[must_use]
-    pub fn id_lookup(&self, queue: QueueId, id: MessageId) -> bool {
+    pub fn id_lookup(&self, queue: QueueId, id: MessageId, now: UnixMillis) -> bool {
         self.queues.get(&queue).is_some_and(|queue| {
-            queue.dedup.has_id(id, self.shared.time) || queue.find(&self.shared, id).is_some()
+            queue.dedup.has_id(id, now.max(self.shared.time)) || queue.find(&self.shared, id).is_some()
         })
     }
 

@@ -6,10 +6,10 @@ use crate::machine::PeekFilter;
 use crate::message::NO_SEQUENCE;
 use crate::queue::Queue;
 use crate::shared::Shared;
-use overtake_base::{Level, MessageId};
+use overtake_base::{Level, MessageId, UnixMillis};
 
 impl Queue {
-    pub(crate) fn stats(&self, shared: &Shared) -> QueueStats {
+    pub(crate) fn stats(&self, shared: &Shared, now: UnixMillis) -> QueueStats {
         let levels = || (0..self.config.levels).map(Level);
         QueueStats {
             visible: self.lanes.iter().map(|lane| lane.ready.len() as u64).collect(),
@@ -20,7 +20,7 @@ impl Queue {
             oldest_since: levels()
                 .map(|level| self.visible.contains(level).then(|| self.head_since(shared, level)))
                 .collect(),
-            waits: self.lanes.iter().map(|lane| lane.waits.counts(shared.time)).collect(),
+            waits: self.lanes.iter().map(|lane| lane.waits.counts(now)).collect(),
             totals: self.totals,
             workers: self.workers.iter().map(|(label, leased)| ((**label).into(), *leased)).collect(),
         }

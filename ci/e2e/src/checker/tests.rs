@@ -222,13 +222,13 @@ fn a_redrive_explains_a_return_before_the_delay_only_of_what_can_have_died() {
     let mut released = story();
     released.enqueue("a").deliver("a", 1, 50).release("a", 1, 300);
     let mut other = released.clone();
-    released.call(What::Redrive { known: true }).deliver("a", 2, 50).ack("a", 2);
+    released.call(What::Redrive).deliver("a", 2, 50).ack("a", 2);
     released.end.max_deliveries = 2;
     released.shows(Violation::Early);
     released.end.max_deliveries = 1;
     released.is_good();
     other.end.max_deliveries = 1;
-    other.deliver("a", 2, 50).ack("a", 2).call(What::Redrive { known: true }).shows(Violation::Early);
+    other.deliver("a", 2, 50).ack("a", 2).call(What::Redrive).shows(Violation::Early);
 }
 
 #[test]
@@ -364,7 +364,7 @@ fn a_delivery_after_its_time_to_live_is_seen() {
 fn a_redrive_gives_only_what_can_have_died_a_new_time_to_live() {
     let short = Enqueue { expires_in_ms: Some(100), ..plain("a") };
     let mut redriven = story();
-    redriven.enqueue_as(short).deliver("a", 1, 1).wait(200).call(What::Redrive { known: true });
+    redriven.enqueue_as(short).deliver("a", 1, 1).wait(200).call(What::Redrive);
     let mut later = redriven.clone();
     redriven.deliver("a", 2, 50).ack("a", 2);
     redriven.end.max_deliveries = 2;

@@ -53,8 +53,10 @@ fn stats(actor: &mut Actor) {
 
 fn redrive(actor: &mut Actor) {
     let (start_ms, end_ms, reply) = actor.post("/dlq/redrive", &json!({"all": true}));
-    let known = reply.is_some_and(|reply| reply.status != 503);
-    actor.record(start_ms, end_ms, What::Redrive { known });
+    // One that was refused did nothing; one of unknown fate may have been done, but not after its server was gone.
+    if reply.is_none_or(|reply| reply.status != 503 || reply.value()["stored"] == "unknown") {
+        actor.record(start_ms, end_ms, What::Redrive);
+    }
 }
 
 /// Cancels a message that was enqueued a moment ago, or is being.

@@ -86,7 +86,7 @@ fn single_outcome(reply: Option<&Reply>) -> EnqueueOutcome {
     }
 }
 
-/// Results of a batch do not say whether a message with status 503 may be stored.
+/// Outcomes of a batch, message by message.
 fn batch_outcomes(reply: Option<&Reply>, messages: usize) -> Vec<EnqueueOutcome> {
     let Some(reply) = reply.filter(|reply| reply.status == 200) else {
         return vec![single_outcome(reply); messages];
@@ -98,8 +98,8 @@ fn batch_outcomes(reply: Option<&Reply>, messages: usize) -> Vec<EnqueueOutcome>
         .iter()
         .map(|result| match result["status"].as_u64() {
             Some(202) => accepted(result),
-            Some(503) => EnqueueOutcome::Unknown,
-            Some(429 | 507) => EnqueueOutcome::Refused,
+            Some(503) if result["stored"] == "unknown" => EnqueueOutcome::Unknown,
+            Some(429 | 503 | 507) => EnqueueOutcome::Refused,
             _ => panic!("a message of a batch was answered {result}"),
         })
         .collect()

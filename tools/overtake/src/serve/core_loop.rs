@@ -255,7 +255,7 @@ impl CoreLoop {
             Output::Publish { .. } => 1,
             Output::Mesh { .. } | Output::Disk(_) => 2,
             Output::Frame { .. } | Output::CloseSession { .. } => 3,
-            Output::Serving | Output::Stopped => 4,
+            Output::Warning(_) | Output::Serving | Output::Stopped => 4,
         });
         for output in outputs.drain(..) {
             match output {
@@ -270,6 +270,7 @@ impl CoreLoop {
                     tracing::debug!(session = session.0, code, reason, "session closed by the core");
                     self.transport.close_session(session.0, code);
                 }
+                Output::Warning(text) => tracing::warn!("{text}"),
                 // The receiver is gone only where the node has ended.
                 Output::Serving => drop(self.shared.reports.send(Report::Serving)),
                 Output::Stopped => {

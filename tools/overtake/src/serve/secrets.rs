@@ -31,7 +31,7 @@ impl Secrets {
         let folder = data.join("tls");
         fs::create_dir_all(&folder).map_err(|error| ServeError::file(&folder, error))?;
         let (certificate, key) = (folder.join(CERTIFICATE_FILE), folder.join(KEY_FILE));
-        if !certificate.exists() && !key.exists() {
+        if !certificate.exists() && (!key.exists() || new(&certificate).exists()) {
             make_certificate(&certificate, &key, quic)?;
         }
         Ok(Self {
@@ -50,9 +50,11 @@ fn make_certificate(certificate: &Path, key: &Path, quic: SocketAddr) -> Result<
     }
     let made = rcgen::generate_simple_self_signed(names)
         .map_err(|error| ServeError::Certificate { path: certificate.into(), detail: error.to_string() })?;
-    // The key first: a certificate is there only with its key.
+    // A start that was cut short in between leaves the certificate's new file, and both are made again. A key without
+    // that file is not ours to replace.
+    write_new(certificate, made.cert.pem().as_bytes(), 0o644)?;
     write(key, made.signing_key.serialize_pem().as_bytes(), 0o600)?;
-    write(certificate, made.cert.pem().as_bytes(), 0o644)
+    put_in_place(certificate)
 }
 
 fn read_certificates(path: &Path) -> Result<Vec<Vec<u8>>, ServeError> {
@@ -96,16 +98,28 @@ pub(super) fn random() -> Result<[u8; 32], ServeError> {
 
 /// Whole or not at all, so that a start that was cut short is repeated from the beginning.
 fn write(path: &Path, bytes: &[u8], mode: u32) -> Result<(), ServeError> {
-    let new: PathBuf = path.with_extension("new");
+    write_new(path, bytes, mode)?;
+    put_in_place(path)
+}
+
+/// Where a file is written before it is put in its place.
+fn new(path: &Path) -> PathBuf {
+    path.with_extension("new")
+}
+
+fn write_new(path: &Path, bytes: &[u8], mode: u32) -> Result<(), ServeError> {
     let written = OpenOptions::new()
         .write(true)
         .create(true)
         .truncate(true)
         .mode(mode)
-        .open(&new)
-        .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
-        .and_then(|()| fs::rename(&new, path));
+        .open(new(path))
+        .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()));
     written.map_err(|error| ServeError::file(path, error))
+}
+
+fn put_in_place(path: &Path) -> Result<(), ServeError> {
+    fs::rename(new(path), path).map_err(|error| ServeError::file(path, error))
 }
 
 fn unusable(path: &Path, detail: &str) -> ServeError {
@@ -137,6 +151,29 @@ mod tests {
             assert!(error.contains(file), "{error}");
             fs::write(&path, good).unwrap();
         }
+        fs::remove_dir_all(&data).unwrap();
+    }
+
+    #[test]
+    fn a_first_start_that_was_cut_short_is_made_again() {
+        let data = std::env::temp_dir().join(format!("overtake-secrets-cut-{}", std::process::id()));
+        let quic = "127.0.0.1:7400".parse().unwrap();
+        let whole = Secrets::open(&data, quic).unwrap();
+        let (certificate, key) = (data.join("tls").join(CERTIFICATE_FILE), data.join("tls").join(KEY_FILE));
+        // Before the key was in its place, and after.
+        for with_key in [false, true] {
+            fs::rename(&certificate, new(&certificate)).unwrap();
+            if !with_key {
+                fs::remove_file(&key).unwrap();
+            }
+            let again = Secrets::open(&data, quic).unwrap();
+            assert_ne!(again.private_key, whole.private_key);
+        }
+        // An operator's key that has no certificate yet is left alone.
+        fs::remove_file(&certificate).unwrap();
+        let before = fs::read(&key).unwrap();
+        assert!(Secrets::open(&data, quic).err().unwrap().to_string().contains(CERTIFICATE_FILE));
+        assert_eq!(fs::read(&key).unwrap(), before);
         fs::remove_dir_all(&data).unwrap();
     }
 }

@@ -5,6 +5,7 @@ use crate::convert::refused;
 use crate::mesh::{Caller, MeshMessage, ShardReply, ShardRequest};
 use crate::sessions::Origin;
 use crate::{Core, Operation, OperationId, Output};
+use core::ops::Bound;
 use overtake_base::hash::Map;
 use overtake_base::{CoreId, QueueId, ShardId};
 use overtake_queue::command::Command;
@@ -83,12 +84,11 @@ impl DirectoryCopy {
         tenant: &str,
         after: Option<&'a str>,
     ) -> impl Iterator<Item = (&'a str, &'a Arc<QueueEntry>)> {
-        let names = self.by_name.get(tenant);
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let names = self.by_name.get(tenant).into_iter();
         names
-            .into_iter()
-            .flatten()
+            .flat_map(move |names| names.range::<str, _>((from, Bound::Unbounded)))
             .map(|(name, entry)| (&**name, entry))
-            .filter(move |(name, _)| after.is_none_or(|after| *name > after))
     }
 
     /// Number of queues.
@@ -202,9 +202,7 @@ impl Core {
             }
             DirectoryAnswer::Deleted(record) => self.tell_all_cores(caller, record, true, Response::Done),
             DirectoryAnswer::Refused(why) => {
-                let code = if why.conflict { ErrorCode::Conflict } else { ErrorCode::Invalid };
-                let refusal = Refusal { field: Some(why.field.into()), ..Refusal::new(code, why.detail) };
-                self.respond(Origin::Core(caller), refused(refusal));
+                self.respond(Origin::Core(caller), refused(why.into()));
             }
             DirectoryAnswer::TooManyQueues => {
                 let detail = "this node has as many queues as it can hold; delete some first";

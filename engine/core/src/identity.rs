@@ -36,7 +36,7 @@ impl Identity {
             .iter()
             .find(|known| same_secret(known.token.as_bytes(), token.as_bytes()))
             .map(|known| Self { tenant: known.tenant.as_str().into(), rights: known.rights })
-            .ok_or_else(|| refusal(ErrorCode::Unauthorized, "the token is not known to this server"))
+            .ok_or_else(|| Refusal::new(ErrorCode::Unauthorized, "the token is not known to this server"))
     }
 
     /// Refuses a request that the caller has no right to.
@@ -63,7 +63,7 @@ impl Identity {
         if right {
             Ok(())
         } else {
-            Err(refusal(ErrorCode::Forbidden, &format!("the token lacks the right '{name}'")))
+            Err(Refusal::new(ErrorCode::Forbidden, format!("the token lacks the right '{name}'")))
         }
     }
 }
@@ -71,8 +71,4 @@ impl Identity {
 /// Compares without stopping at the first difference, so that timing tells nothing about how much was right.
 fn same_secret(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |difference, (a, b)| difference | (a ^ b)) == 0
-}
-
-fn refusal(code: ErrorCode, detail: &str) -> Refusal {
-    Refusal { code, field: None, detail: detail.into(), retry_after_ms: None, stored_unknown: false }
 }

@@ -10,7 +10,6 @@ use overtake_base::limits::{QUEUE_NAME_BYTES_MAX, QUEUES_MAX, SHARDS_MAX, TENANT
 use overtake_base::queue_config::ConfigRefused;
 use overtake_base::{Malformed, QueueConfig, QueueConfigPatch, QueueId, QueueName, Reader, ShardId, Writer};
 use std::collections::BTreeMap;
-use std::ops::Bound;
 
 /// First byte of an entry.
 const ENTRY_VERSION: u8 = 1;
@@ -45,13 +44,6 @@ impl QueueRecord {
     pub fn shards(&self, shard_set: u16) -> impl Iterator<Item = ShardId> + use<> {
         let first_shard = self.first_shard;
         (0..self.config.shards).map(move |i| nth_shard(first_shard, i, shard_set))
-    }
-
-    /// The shard of a message whose dedup key (or else id) is `key`.
-    #[must_use]
-    pub fn shard_of(&self, shard_set: u16, key: &[u8]) -> ShardId {
-        let nth = stable(key) % u64::from(self.config.shards);
-        nth_shard(self.first_shard, nth as u16, shard_set)
     }
 
     fn encode(&self, out: &mut Writer<'_>) {
@@ -308,22 +300,6 @@ impl Directory {
         self.records.get(&id)
     }
 
-    /// The first `limit` queues of a tenant by name, from the one after `after` on (which need not exist).
-    pub fn list(
-        &self,
-        tenant: &str,
-        after: Option<&str>,
-        limit: usize,
-    ) -> impl Iterator<Item = &QueueRecord> {
-        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        self.names
-            .get(tenant)
-            .into_iter()
-            .flat_map(move |names| names.range::<str, _>((from, Bound::Unbounded)))
-            .filter_map(|(_, id)| self.by_id(*id))
-            .take(limit)
-    }
-
     /// All queues, in the order of their creation.
     pub fn all(&self) -> impl Iterator<Item = &QueueRecord> {
         self.records.values()
@@ -504,13 +480,6 @@ mod tests {
             assert_eq!(directory.get(&queue.tenant, queue.name.as_str()), Some(queue));
             assert_eq!(directory.by_id(queue.id), Some(queue));
         }
-        for tenant in ["a", "b", "c"] {
-            let mut sorted: Vec<_> = model.queues.iter().filter(|q| &*q.tenant == tenant).collect();
-            sorted.sort_by_key(|q| q.name.clone());
-            assert!(directory.list(tenant, None, usize::MAX).eq(sorted.iter().copied()));
-            let after = sorted.iter().copied().filter(|q| q.name.as_str() > "xz").take(2);
-            assert!(directory.list(tenant, Some("xz"), 2).eq(after));
-        }
     }
 
     proptest! {
@@ -552,14 +521,13 @@ mod tests {
         }
 
         #[test]
-        fn a_key_belongs_to_one_of_the_queues_shards(key: Vec<u8>, first_shard in 0..8_u16, shards in 1..9_u16) {
+        fn a_queue_has_as_many_shards_as_it_says(first_shard in 0..8_u16, shards in 1..9_u16) {
             let mut directory = Directory::new(SHARD_SET);
             let mut queue = record(&run(&mut directory, &[put("a", "x", lease(3))])[0]).clone();
             (queue.first_shard, queue.config.shards) = (first_shard, shards);
             let all: BTreeSet<_> = queue.shards(SHARD_SET).collect();
             prop_assert_eq!(all.len(), usize::from(shards));
             prop_assert!(all.iter().all(|shard| shard.0 < SHARD_SET));
-            prop_assert!(all.contains(&queue.shard_of(SHARD_SET, &key)));
         }
     }
 
@@ -582,16 +550,12 @@ mod tests {
     }
 
     #[test]
-    fn keys_and_queues_are_spread() {
+    fn queues_are_spread() {
         let mut directory = Directory::new(SHARD_SET);
         let one = QueueConfigPatch { shards: Some(Some(1)), ..Default::default() };
         let queues: Vec<_> = (0..64).map(|n| put("a", &format!("q{n}"), one.clone())).collect();
         run(&mut directory, &queues);
         let used: BTreeSet<_> = directory.all().flat_map(|queue| queue.shards(SHARD_SET)).collect();
-        assert_eq!(used.len(), usize::from(SHARD_SET));
-        let queue = record(&run(&mut directory, &[put("a", "wide", lease(3))])[0]).clone();
-        let used: BTreeSet<_> =
-            (0..256_u32).map(|key| queue.shard_of(SHARD_SET, &key.to_le_bytes())).collect();
         assert_eq!(used.len(), usize::from(SHARD_SET));
     }
 

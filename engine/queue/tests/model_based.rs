@@ -190,6 +190,6 @@ fn work_that_ended_before_the_alert_was_not_starved() {
     let settle = Command::Settle { queue: A, ack: pair.keys.clone(), extend: vec![], release: vec![] };
     pair.apply(START.plus_ms(4_500), vec![settle]).unwrap();
     pair.apply(START.plus_ms(20_000), vec![]).unwrap();
-    let totals = pair.machine.stats(A).unwrap().totals;
+    let totals = pair.machine.stats(A, pair.machine.time()).unwrap().totals;
     assert_eq!((totals.acked, totals.expired, totals.starvation_events), (1, 1, 0));
 }

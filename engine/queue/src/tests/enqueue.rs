@@ -29,7 +29,7 @@ fn a_key_is_remembered_for_its_window_also_when_the_message_is_gone() {
     assert_eq!(shard.enqueue(vec![keyed(3, "a")]), [duplicate(1)]);
     shard.now += 1;
     assert_eq!(shard.enqueue(vec![keyed(4, "a")]), [EnqueueOutcome::Stored]);
-    assert_eq!(shard.machine.dedup_lookup(QUEUE, b"a"), Some(MessageId(4)));
+    assert_eq!(shard.machine.dedup_lookup(QUEUE, b"a", UnixMillis(0)), Some(MessageId(4)));
     assert_eq!(shard.stats().totals.enqueued, 2);
 }
 
@@ -41,10 +41,10 @@ fn the_key_decides_first_and_a_repeat_claims_nothing() {
     assert_eq!(shard.enqueue(vec![both]), [duplicate(1)]);
     let new_key = NewMessage { dedup_key: Some("b".into()), ..client_made(2) };
     assert_eq!(shard.enqueue(vec![new_key]), [duplicate(2)]);
-    assert_eq!(shard.machine.dedup_lookup(QUEUE, b"b"), None);
+    assert_eq!(shard.machine.dedup_lookup(QUEUE, b"b", UnixMillis(0)), None);
     let new_id = NewMessage { dedup_key: Some("a".into()), ..client_made(3) };
     assert_eq!(shard.enqueue(vec![new_id]), [duplicate(1)]);
-    assert!(!shard.machine.id_lookup(QUEUE, MessageId(3)));
+    assert!(!shard.machine.id_lookup(QUEUE, MessageId(3), UnixMillis(0)));
 }
 
 #[test]
@@ -181,4 +181,12 @@ fn an_old_version_of_a_configuration_is_ignored() {
     assert_eq!(shard.machine.config(QUEUE), Some(&strict()));
     shard.one(Command::Configure { queue: QUEUE, version: 5, config: config.clone() });
     assert_eq!((shard.machine.config(QUEUE), shard.machine.queue_version(QUEUE)), (Some(&config), Some(5)));
+}
+
+#[test]
+fn a_window_ends_at_the_time_asked_for_though_the_shard_stands_still() {
+    let mut shard = Shard::new(QueueConfig { dedup_window_s: 5, ..strict() });
+    shard.stored(vec![keyed(1, "k"), client_made(2)]);
+    let by_key = |ms| shard.machine.dedup_lookup(QUEUE, b"k", shard.machine.time().plus_ms(ms));
+    assert_eq!([0, 4_999, 5_000].map(by_key), [Some(MessageId(1)), Some(MessageId(1)), None]);
 }

@@ -147,7 +147,7 @@ impl Shard {
 
     /// Statistics, with the promise that every enqueued message is somewhere.
     pub(crate) fn stats(&self) -> QueueStats {
-        let stats = self.machine.stats(QUEUE).unwrap();
+        let stats = self.machine.stats(QUEUE, self.machine.time()).unwrap();
         assert_conserved(&stats);
         stats
     }

@@ -177,11 +177,19 @@ impl Pair {
         same("capped until", &self.machine.capped_until(id), &queue.capped_until(now))?;
         for key in &self.dedup_keys {
             let claimed = queue.key_claimed(key, now);
-            same(&format!("dedup key {key:?}"), &self.machine.dedup_lookup(id, key), &claimed)?;
+            same(
+                &format!("dedup key {key:?}"),
+                &self.machine.dedup_lookup(id, key, self.machine.time()),
+                &claimed,
+            )?;
         }
         for message in self.sample_of_ids() {
             let lives = queue.id_lives(message, now);
-            same(&format!("id {message}"), &self.machine.id_lookup(id, message), &lives)?;
+            same(
+                &format!("id {message}"),
+                &self.machine.id_lookup(id, message, self.machine.time()),
+                &lives,
+            )?;
         }
         self.compare_pages(id)
     }
@@ -226,7 +234,7 @@ impl Pair {
         };
         Seen {
             version: self.machine.queue_version(id),
-            stats: self.machine.stats(id).map(without_waits),
+            stats: self.machine.stats(id, self.machine.time()).map(without_waits),
             summary: self.machine.summary(id),
             messages: self.machine.peek(id, EVERYTHING, None, usize::MAX),
             dead: self.machine.dead_letters(id, None, usize::MAX),

@@ -29,7 +29,11 @@ struct Client {
 
 impl Client {
     fn new(seed: u64, cores: u16, shards: u16) -> Self {
-        let mut world = World::new(seed, shape(cores, shards));
+        Self::of_shape(seed, shape(cores, shards))
+    }
+
+    fn of_shape(seed: u64, shape: NodeShape) -> Self {
+        let mut world = World::new(seed, shape);
         let session = world.connect();
         let mut client = Self { world, session, request: 0 };
         client.until_serving();
@@ -403,4 +407,30 @@ fn a_session_has_a_bounded_number_of_requests_without_an_answer() {
     let one_more = client.send(&wait);
     let Response::Refused(refusal) = client.answer(one_more) else { panic!() };
     assert!(refusal.retry_is_safe(), "{refusal:?}");
+}
+
+#[test]
+fn a_full_disk_takes_messages_again_when_what_is_on_it_was_acked() {
+    let disk = DiskProfile { capacity_bytes: 18 * 1024 * 1024, ..DiskProfile::default() };
+    let mut client = Client::of_shape(1, NodeShape { checkpoint_bytes: u64::MAX, disk, ..shape(1, 2) });
+    let body = "x".repeat(20_000);
+    let mut stored = 0;
+    let refusal = loop {
+        match client.enqueue("work", 0, &body) {
+            Ok(_) => stored += 1,
+            Err(refusal) => break refusal,
+        }
+        assert!(stored < 2_000, "the disk never gets full");
+    };
+    assert_eq!(refusal.code, overtake_wire::message::ErrorCode::Disk);
+    for _ in 0..stored {
+        let message = client.receive("work", 1, 0).remove(0);
+        assert_eq!(client.ack("work", message.receipt.to_string()), Settled::Ok);
+    }
+    let stored_again = (0..60).any(|_| {
+        client.world.set_timer(1_000_000_000, 1);
+        while !matches!(client.world.next_notice(), Some(Notice::Timer { .. })) {}
+        client.enqueue("work", 0, &body).is_ok()
+    });
+    assert!(stored_again, "acks must make room");
 }

@@ -255,6 +255,12 @@ impl Core {
                 state.under_way -= 1;
                 let mut frame = Vec::new();
                 overtake_wire::encode_response(request, &response, &mut frame);
+                // Listings and receives are bounded; this is for what grows with its users, such as worker labels.
+                if frame.len() > overtake_wire::RESPONSE_FRAME_BYTES_MAX {
+                    frame.clear();
+                    let refusal = Refusal::internal("the answer is larger than a frame may be");
+                    overtake_wire::encode_response(request, &refused(refusal), &mut frame);
+                }
                 self.out.push(Output::Frame { session, frame: frame.into() });
             }
             Origin::Core(Caller { core, call }) => {

@@ -55,7 +55,13 @@ struct Checkpoints {
     waiting: VecDeque<ShardId>,
     writing: bool,
     bytes_written_then: u64,
+    /// Rounds to make because the disk is full, however little was written: what was acked makes room only when the log
+    /// before it is not needed any more, and that is after the second checkpoint.
+    owed_to_full_disk: u8,
 }
+
+/// Rounds of checkpoints after which nothing is kept but what lives.
+const ROUNDS_TO_FREE: u8 = 2;
 
 /// Replies that need payloads.
 pub(crate) enum FetchKind {
@@ -384,6 +390,10 @@ impl Core {
             None if journal.disk_full() => self.storage.retry_full_at_ns = Some(now_ns + RETRY_FULL_NS),
             Some(at_ns) if at_ns <= now_ns => {
                 self.storage.retry_full_at_ns = None;
+                let checkpoints = &mut self.storage.checkpoints;
+                if journal.usage().bytes_written > checkpoints.bytes_written_then {
+                    checkpoints.owed_to_full_disk = ROUNDS_TO_FREE;
+                }
                 journal.retry_allocation(&mut self.storage.operations);
             }
             _ => {}
@@ -470,9 +480,12 @@ impl Core {
 
     fn begin_checkpoints(&mut self) {
         let written = self.storage.usage().bytes_written;
+        let full = self.storage.is_full();
         let checkpoints = &mut self.storage.checkpoints;
-        if written - checkpoints.bytes_written_then.min(written) >= self.config.checkpoint_bytes {
+        let owed = full && checkpoints.owed_to_full_disk > 0 && checkpoints.waiting.is_empty();
+        if owed || written - checkpoints.bytes_written_then.min(written) >= self.config.checkpoint_bytes {
             checkpoints.bytes_written_then = written;
+            checkpoints.owed_to_full_disk = checkpoints.owed_to_full_disk.saturating_sub(1);
             if checkpoints.waiting.is_empty() {
                 checkpoints.waiting.extend(self.replicas.keys().copied());
                 checkpoints.waiting.extend(self.host.is_some().then_some(ShardId::DIRECTORY));

@@ -157,12 +157,17 @@ fn give(pulls: &mut Vec<Pull>, shard: ShardId, pick: Pick, count: u64) {
     }
     let count_u32 = u32::try_from(count).unwrap_or(u32::MAX);
     let position = pulls.iter().position(|pull| pull.shard == shard).unwrap_or_else(|| {
-        pulls.push(Pull { shard, max: 0, choice: LevelChoice::Picks(Vec::new()), claims: Vec::new() });
+        pulls.push(Pull {
+            shard,
+            max: 0,
+            choice: LevelChoice::Picks { picks: Vec::new(), barred: LevelSet::default() },
+            claims: Vec::new(),
+        });
         pulls.len() - 1
     });
     let pull = &mut pulls[position];
     pull.max += count_u32;
-    if let LevelChoice::Picks(picks) = &mut pull.choice {
+    if let LevelChoice::Picks { picks, .. } = &mut pull.choice {
         match picks.iter_mut().find(|known| known.level == pick.level && known.share == pick.share) {
             Some(known) => known.count += count_u32,
             None => picks.push(Pick { count: count_u32, ..pick }),

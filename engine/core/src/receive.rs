@@ -221,7 +221,7 @@ impl Core {
 
     /// Gives the scheduler back what was planned and did not come.
     fn refund(&mut self, queue: QueueId, pull: &Pull, came: impl Iterator<Item = (Level, bool)>) {
-        let LevelChoice::Picks(picks) = &pull.choice else { return };
+        let LevelChoice::Picks { picks, .. } = &pull.choice else { return };
         let Some(scheduler) = self.schedulers.get_mut(&queue) else { return };
         let mut left: BTreeMap<(Level, bool), u32> = BTreeMap::new();
         for pick in picks {

@@ -219,7 +219,8 @@ fn encoded_bytes(command: &Command) -> usize {
                 RedriveSelection::All | RedriveSelection::FromPriority(_) => 0,
             },
             Command::Lease { lease, .. } => {
-                let picks = if let LevelChoice::Picks(picks) = &lease.choice { picks.len() } else { 0 };
+                let picks =
+                    if let LevelChoice::Picks { picks, .. } = &lease.choice { picks.len() } else { 0 };
                 picks * RECEIPT_BYTES + lease.worker.as_ref().map_or(0, |worker| worker.len())
             }
             Command::Configure { .. } => CONFIG_BYTES,

@@ -4,6 +4,7 @@ use crate::command::{
     Command, Extension, Lease, LeaseKey, LevelChoice, NewMessage, Pick, Redrive, RedriveSelection,
     RefusedReason, Return, VisibleWhen,
 };
+use crate::scheduler::LevelSet;
 use overtake_base::limits::{ERROR_BYTES_MAX, WORKER_BYTES_MAX};
 use overtake_base::{
     Level, Malformed, MessageId, QueueConfig, QueueId, Reader, Sequence, UnixMillis, Writer,
@@ -163,8 +164,9 @@ fn write_lease(out: &mut Writer<'_>, lease: &Lease) {
             out.u8(1);
             out.u8(level.0);
         }
-        LevelChoice::Picks(picks) => {
+        LevelChoice::Picks { picks, barred } => {
             out.u8(2);
+            out.u128(barred.bits());
             list(out, picks, |out, pick| {
                 out.u8(pick.level.0);
                 out.u32(pick.count);
@@ -297,13 +299,16 @@ fn read_lease(input: &mut Reader<'_>) -> Result<Lease, Malformed> {
         choice: match input.u8("choice")? {
             0 => LevelChoice::Scheduled,
             1 => LevelChoice::UpTo(Level(input.u8("level")?)),
-            2 => LevelChoice::Picks(read_list(input, PICK_BYTES, "picks", |input| {
-                Ok(Pick {
-                    level: Level(input.u8("level")?),
-                    count: input.u32("count")?,
-                    share: input.bool("share")?,
-                })
-            })?),
+            2 => LevelChoice::Picks {
+                barred: LevelSet::from_bits(input.u128("barred")?),
+                picks: read_list(input, PICK_BYTES, "picks", |input| {
+                    Ok(Pick {
+                        level: Level(input.u8("level")?),
+                        count: input.u32("count")?,
+                        share: input.bool("share")?,
+                    })
+                })?,
+            },
             _ => return Err(Malformed("choice")),
         },
     })

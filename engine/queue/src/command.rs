@@ -1,6 +1,7 @@
 //! What can be asked of a shard through its log. One log entry is one [`Batch`]: the shard time that its leader
 //! stamped, and commands that are applied in order. Time enters the state machine nowhere else.
 
+use crate::scheduler::LevelSet;
 use bytes::Bytes;
 use overtake_base::queue_config::QueueConfig;
 use overtake_base::{Level, MessageId, QueueId, Sequence, UnixMillis};
@@ -99,8 +100,9 @@ pub enum LevelChoice {
     Scheduled,
     /// Most urgent first, only levels 0..=this; takes no part in shares (a receive with `max_priority`).
     UpTo(Level),
-    /// The receive planner of a core, which sees several shards, has chosen.
-    Picks(Vec<Pick>),
+    /// The receive planner of a core, which sees several shards, has chosen. What it knows to be held back by a rate cap
+    /// (`barred`) is not delivered and not passed over.
+    Picks { picks: Vec<Pick>, barred: LevelSet },
 }
 
 /// A planner's choice: up to `count` messages of `level`.
@@ -110,7 +112,8 @@ pub struct Pick {
     pub level: Level,
     /// How many.
     pub count: u32,
-    /// Owed to a share: exactly this level. Otherwise messages of a more urgent level go first if there are any by now.
+    /// Owed to a share: exactly this level. Otherwise messages of a more urgent level go first if there are any by now;
+    /// but not of one with a rate cap of its own, for which the planner accounts.
     pub share: bool,
 }
 

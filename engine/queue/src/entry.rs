@@ -15,7 +15,7 @@ use overtake_base::codec::share;
 use overtake_base::{Malformed, Reader, UnixMillis, Writer};
 
 /// First byte of an entry. A new number for every change of the format.
-pub const ENTRY_FORMAT: u8 = 1;
+pub const ENTRY_FORMAT: u8 = 2;
 
 /// Appends a batch's bytes.
 pub fn encode_batch(batch: &Batch, out: &mut Vec<u8>) {

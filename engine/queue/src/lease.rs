@@ -21,6 +21,8 @@ struct Run {
     worker: Option<Arc<str>>,
     /// Levels that a rate cap holds back.
     barred: LevelSet,
+    /// Those that the planner knows of.
+    barred_by_planner: LevelSet,
     deliveries: Vec<Delivery>,
 }
 
@@ -43,7 +45,8 @@ impl Queue {
             bytes_left: lease.max_bytes,
             expires_at: shared.time.plus_ms(lease.lease_ms.unwrap_or(default_ms)),
             worker: lease.worker.as_deref().map(Into::into),
-            barred: LevelSet::default(),
+            barred: self.barred(shared.time),
+            barred_by_planner: LevelSet::default(),
             deliveries: Vec::with_capacity((lease.max as usize).min(self.ids.len()).min(1_024)),
         };
         for level in self.visible.iter() {
@@ -52,27 +55,28 @@ impl Queue {
         match &lease.choice {
             LevelChoice::Scheduled => self.lease_scheduled(shared, &mut run),
             LevelChoice::UpTo(ceiling) => self.lease_up_to(shared, &mut run, *ceiling),
-            LevelChoice::Picks(picks) => picks.iter().all(|pick| self.lease_pick(shared, &mut run, *pick)),
+            LevelChoice::Picks { picks, barred } => {
+                run.barred_by_planner = *barred;
+                run.barred = run.barred.or(*barred);
+                picks.iter().all(|pick| self.lease_pick(shared, &mut run, *pick))
+            }
         };
         run.deliveries
     }
 
     fn lease_scheduled(&mut self, shared: &mut Shared, run: &mut Run) -> bool {
         while run.left > 0 {
-            let visible = without(self.visible, run.barred);
+            let visible = self.visible.without(run.barred);
             let (lanes, messages) = (&self.lanes, &shared.messages);
             let head_since = |level: Level| {
                 let head = lanes[usize::from(level.0)].ready.first();
                 head.map_or(UnixMillis::NEVER, |slot| messages[slot].since)
             };
-            let Some((level, share)) = self.scheduler.next(visible, &head_since, shared.time) else { break };
-            match self.ask(shared, run, level, if share { SHARE | CHARGED } else { CHARGED }) {
-                Asked::Delivered => {}
-                Asked::Barred => self.scheduler.refund(level, share),
-                Asked::Full => {
-                    self.scheduler.refund(level, share);
-                    break;
-                }
+            let Some(choice) = self.scheduler.choose(visible, &head_since, shared.time) else { break };
+            match self.ask(shared, run, choice.level, if choice.share { SHARE | CHARGED } else { CHARGED }) {
+                Asked::Delivered => self.scheduler.charge(choice, visible),
+                Asked::Barred => {}
+                Asked::Full => break,
             }
         }
         true
@@ -80,7 +84,7 @@ impl Queue {
 
     fn lease_up_to(&mut self, shared: &mut Shared, run: &mut Run, ceiling: Level) -> bool {
         while run.left > 0 {
-            let allowed = without(self.visible.up_to(ceiling), run.barred);
+            let allowed = self.visible.up_to(ceiling).without(run.barred);
             let Some(level) = self.most_urgent(shared, allowed) else { break };
             if self.ask(shared, run, level, 0) == Asked::Full {
                 return false;
@@ -97,11 +101,13 @@ impl Queue {
             // Something more urgent may have come since the planner looked. A share takes exactly its level.
             let aging = self.config.scheduling == Scheduling::Aging;
             let candidates = match (pick.share, aging) {
-                (true, _) => self.visible.iter().filter(|level| *level == picked).collect(),
+                (true, _) => LevelSet::default(),
                 (false, true) => self.visible,
                 (false, false) => self.visible.up_to(picked),
             };
-            let Some(level) = self.most_urgent(shared, without(candidates, run.barred)) else { break };
+            let own = self.visible.iter().filter(|level| *level == picked).collect();
+            let candidates = candidates.without(self.capped_levels()).or(own);
+            let Some(level) = self.most_urgent(shared, candidates.without(run.barred)) else { break };
             if aging && level != picked && !self.goes_before(shared, level, picked) {
                 break;
             }
@@ -151,6 +157,7 @@ impl Queue {
         run.bytes_left = run.bytes_left.saturating_sub(bytes);
         let delivery = self.deliver(shared, run, slot, flags);
         run.deliveries.push(delivery);
+        run.barred = self.barred(shared.time).or(run.barred_by_planner);
         self.drop_expired_heads(shared, level);
         Asked::Delivered
     }
@@ -201,7 +208,7 @@ impl Queue {
     fn is_inversion(&self, shared: &Shared, slot: u32, barred: LevelSet) -> bool {
         let message = &shared.messages[slot];
         let now = shared.time;
-        let visible = without(self.visible, barred);
+        let visible = self.visible.without(barred);
         let overdue = |level: Level| now.since(self.head_since(shared, level)) > INVERSION_BOUND_MS;
         if self.config.scheduling == Scheduling::Aging {
             let own = effective_level(message.level, message.since, self.config.aging_s, now);
@@ -209,6 +216,16 @@ impl Queue {
                 && visible.iter().any(|level| self.effective(shared, level) + 2 <= own && overdue(level));
         }
         message.level.0 >= 2 && visible.up_to(Level(message.level.0 - 2)).iter().any(overdue)
+    }
+
+    /// Levels that rate caps hold back now.
+    pub(crate) fn barred(&self, now: UnixMillis) -> LevelSet {
+        self.limiter.as_ref().map_or(LevelSet::default(), |limiter| limiter.barred(self.visible, now))
+    }
+
+    /// Levels with a rate cap of their own.
+    fn capped_levels(&self) -> LevelSet {
+        self.config.rate_caps.levels.keys().map(|level| Level(*level)).collect()
     }
 
     fn drop_expired_heads(&mut self, shared: &mut Shared, level: Level) {
@@ -248,8 +265,4 @@ impl Queue {
 fn effective_level(level: Level, since: UnixMillis, aging_s: u64, now: UnixMillis) -> u8 {
     let steps = now.since(since) / aging_s.saturating_mul(1_000).max(1);
     level.0.saturating_sub(u8::try_from(steps).unwrap_or(u8::MAX))
-}
-
-fn without(set: LevelSet, barred: LevelSet) -> LevelSet {
-    if barred.is_empty() { set } else { set.iter().filter(|level| !barred.contains(*level)).collect() }
 }

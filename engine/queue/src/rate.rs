@@ -3,6 +3,7 @@
 //! A bucket holds at most one second's worth and starts full. It counts in thousandths of a token, so that each
 //! millisecond adds exactly `per_s` of them and nothing drifts.
 
+use crate::scheduler::LevelSet;
 use overtake_base::codec::{Malformed, Reader, Writer};
 use overtake_base::queue_config::RateCaps;
 use overtake_base::{Level, UnixMillis};
@@ -48,6 +49,14 @@ impl TokenBucket {
         let missing = u128::try_from(bucket.needed(count) - bucket.tokens).unwrap_or(0);
         now.max(self.filled_at)
             .plus_ms(u64::try_from(missing.div_ceil(u128::from(self.per_s))).unwrap_or(u64::MAX))
+    }
+
+    /// How many tokens can be taken one by one now.
+    #[must_use]
+    pub fn whole_tokens(&self, now: UnixMillis) -> u64 {
+        let mut bucket = self.clone();
+        bucket.fill(now);
+        if bucket.per_s == 0 { 0 } else { u64::try_from(bucket.tokens / PER_TOKEN).unwrap_or(0) }
     }
 
     /// Changes the rate. What was taken stays taken.
@@ -152,6 +161,24 @@ impl RateLimiter {
     pub fn ready_at(&self, level: Level, now: UnixMillis) -> UnixMillis {
         let buckets = self.queue.iter().chain(self.levels.get(&level.0));
         buckets.map(|bucket| bucket.ready_at(1, now)).max().unwrap_or(now)
+    }
+
+    /// Those of `levels` of which no delivery is allowed now.
+    #[must_use]
+    pub fn barred(&self, levels: LevelSet, now: UnixMillis) -> LevelSet {
+        levels.iter().filter(|level| self.ready_at(*level, now) > now).collect()
+    }
+
+    /// How many deliveries the queue's own cap allows now.
+    #[must_use]
+    pub fn allows(&self, now: UnixMillis) -> u64 {
+        self.queue.as_ref().map_or(u64::MAX, |bucket| bucket.whole_tokens(now))
+    }
+
+    /// How many deliveries a level's own cap allows now.
+    #[must_use]
+    pub fn allows_of_level(&self, level: Level, now: UnixMillis) -> u64 {
+        self.levels.get(&level.0).map_or(u64::MAX, |bucket| bucket.whole_tokens(now))
     }
 
     /// Puts a delivery back that did not happen.

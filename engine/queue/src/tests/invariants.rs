@@ -5,6 +5,7 @@ use super::{QUEUE, Shard, assert_conserved, message};
 use crate::answer::Answer;
 use crate::command::*;
 use crate::machine::Machine;
+use crate::scheduler::LevelSet;
 use overtake_base::queue_config::{Backoff, RateCaps, Scheduling, Starvation};
 use overtake_base::{Level, MessageId, QueueConfig, ShardId, UnixMillis};
 use proptest::prelude::*;
@@ -74,9 +75,10 @@ impl Shard {
                 let choice = match choice {
                     0 => LevelChoice::Scheduled,
                     1 => LevelChoice::UpTo(Level(level)),
-                    _ => {
-                        LevelChoice::Picks(vec![Pick { level: Level(level), count: max, share: choice == 2 }])
-                    }
+                    _ => LevelChoice::Picks {
+                        picks: vec![Pick { level: Level(level), count: max, share: choice == 2 }],
+                        barred: LevelSet::default(),
+                    },
                 };
                 let worker = (level > 2).then(|| "w".into());
                 Command::Lease {

@@ -2,6 +2,7 @@
 
 use super::{QUEUE, START, Shard, message, strict};
 use crate::command::{Command, Lease, LevelChoice, NewMessage, Pick};
+use crate::scheduler::LevelSet;
 use overtake_base::queue_config::{RateCaps, Scheduling};
 use overtake_base::{Level, QueueConfig, UnixMillis};
 
@@ -45,7 +46,7 @@ fn a_pick_goes_to_something_more_urgent_but_a_share_does_not() {
     let mut shard = Shard::new(QueueConfig::with_defaults(5, 8));
     shard.stored(vec![message(1, 0), message(2, 2), message(3, 2), message(4, 4)]);
     let picks = vec![pick(2, 2, false), pick(4, 3, true), pick(1, 5, false)];
-    let deliveries = shard.lease_by(100, LevelChoice::Picks(picks));
+    let deliveries = shard.lease_by(100, LevelChoice::Picks { picks, barred: LevelSet::default() });
     assert_eq!(
         deliveries.iter().map(|d| (d.id.0, d.share)).collect::<Vec<_>>(),
         [(1, false), (2, false), (4, true)]
@@ -95,6 +96,35 @@ fn caps_hold_back_their_level_only() {
     assert_eq!(shard.machine.capped_until(QUEUE), None);
     assert_eq!(shard.lease(20).len(), 1);
     assert_eq!(shard.stats().totals.inversions, 0, "what a cap holds back is not passed over");
+}
+
+/// The planner accounts for the caps of a queue over several shards: the shard delivers nothing that the planner knows to
+/// be held back, puts nothing in a pick's place that has a cap of its own, and calls nothing of it an inversion.
+#[test]
+fn a_shard_of_several_leaves_the_caps_to_the_planner() {
+    let caps = RateCaps { queue: None, levels: [(0, 100)].into() };
+    for scheduling in [Scheduling::Weighted, Scheduling::Aging, Scheduling::Strict] {
+        let config = QueueConfig { rate_caps: caps.clone(), scheduling, ..QueueConfig::with_defaults(5, 8) };
+        let mut shard = Shard::new(config);
+        shard.stored((0..40).map(|id| message(id, [0, 1, 3][id as usize % 3])).collect());
+        shard.pass(1_000);
+        let barred: LevelSet = [Level(0)].into_iter().collect();
+        let of = |picks: Vec<Pick>, barred| LevelChoice::Picks { picks, barred };
+        let mut levels = |choice| {
+            shard.lease_by(100, choice).iter().map(|delivery| delivery.priority.0).collect::<Vec<_>>()
+        };
+        assert_eq!(levels(of(vec![pick(0, 2, false), pick(1, 2, false)], barred)), [1, 1]);
+        assert_eq!(levels(of(vec![pick(3, 2, true)], barred)), [3, 3]);
+        assert_eq!(
+            levels(of(vec![pick(3, 2, false)], LevelSet::default())),
+            [1, 1],
+            "level 0 is not charged"
+        );
+        assert_eq!(levels(of(vec![pick(0, 2, false)], LevelSet::default())), [0, 0]);
+        assert_eq!(levels(of(vec![pick(1, 20, false)], barred)).len(), 9);
+        assert_eq!(levels(of(vec![pick(3, 2, false)], barred)), [3, 3]);
+        assert_eq!(shard.stats().totals.inversions, 0, "what a cap holds back is not passed over");
+    }
 }
 
 #[test]
@@ -153,6 +183,6 @@ fn levels_beyond_the_queue_do_no_harm() {
     let mut shard = Shard::new(strict());
     shard.stored(vec![message(1, 200)]);
     let picks = vec![pick(250, 1, true)];
-    assert_eq!(shard.lease_by(1, LevelChoice::Picks(picks)).len(), 1);
+    assert_eq!(shard.lease_by(1, LevelChoice::Picks { picks, barred: LevelSet::default() }).len(), 1);
     assert!(shard.lease_by(1, LevelChoice::UpTo(Level(255))).is_empty());
 }

@@ -19,7 +19,10 @@ fn every_command() -> Batch {
     let choices = [
         LevelChoice::Scheduled,
         LevelChoice::UpTo(Level(3)),
-        LevelChoice::Picks(vec![Pick { level: Level(1), count: 4, share: true }]),
+        LevelChoice::Picks {
+            picks: vec![Pick { level: Level(1), count: 4, share: true }],
+            barred: [Level(0), Level(2)].into_iter().collect(),
+        },
     ];
     let lease = |choice| Lease { max: 5, max_bytes: 6, lease_ms: Some(7), worker: Some("w".into()), choice };
     let selections = [
@@ -77,7 +80,7 @@ fn golden_bytes_of_an_entry() {
     // headers, body.
     assert_eq!(
         one(&commands[2]),
-        "01221100000000000001000000\
+        "02221100000000000001000000\
          0301000000\
          01000000\
          04030201000000000000000000000000\
@@ -91,7 +94,7 @@ fn golden_bytes_of_an_entry() {
     );
     assert_eq!(
         one(&commands[4]),
-        "0122110000000000000100000006010000000100000009000000000000000200000001000000090000000000000002000000\
+        "0222110000000000000100000006010000000100000009000000000000000200000001000000090000000000000002000000\
          03000000000000000100000009000000000000000200000001040000000000000001010000006\
          5"
         .replace(char::is_whitespace, "")
@@ -102,7 +105,7 @@ fn golden_bytes_of_an_entry() {
 }
 
 /// Length and hash of the entry with every command.
-const GOLDEN: (usize, u64) = (495, 7_538_635_991_509_660_844);
+const GOLDEN: (usize, u64) = (511, 10_997_989_113_368_646_471);
 
 #[test]
 fn an_entry_is_read_as_it_was_written() {

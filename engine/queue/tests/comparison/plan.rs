@@ -46,6 +46,13 @@ pub enum Action {
     /// A command to a queue that is no more.
     ToDeleted,
     Enqueue(Vec<Post>),
+    /// Levels get work, so many messages each, and then the shard's scheduler is asked for them; so levels fall idle and
+    /// come back while others are busy.
+    Flood {
+        levels: Vec<u8>,
+        each: u8,
+        taken: u8,
+    },
     Lease {
         max: u32,
         max_bytes: u64,
@@ -75,7 +82,8 @@ pub enum Action {
 pub enum Choice {
     Scheduled,
     UpTo(u8),
-    Picks(Vec<(u8, u32, bool)>),
+    /// Levels, counts and shares; and levels that the planner holds back.
+    Picks(Vec<(u8, u32, bool)>, Vec<u8>),
 }
 
 #[derive(Clone, Debug)]
@@ -123,6 +131,21 @@ pub struct Post {
     pub dedup_key: Option<u8>,
     pub expires_in_ms: Option<u64>,
     pub body_bytes: usize,
+}
+
+impl Post {
+    /// One that is visible at once and has nothing of its own.
+    pub fn plain(priority: u8) -> Self {
+        Self {
+            id: Id::Fresh,
+            client_made_id: false,
+            priority,
+            visible: When::Now,
+            dedup_key: None,
+            expires_in_ms: None,
+            body_bytes: 0,
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -195,6 +218,7 @@ fn action() -> impl Strategy<Value = Action> {
         1 => Just(Action::ToDeleted),
         60 => prop::collection::vec(post(), 0..5).prop_map(Action::Enqueue),
         3 => prop::collection::vec(post(), 10..40).prop_map(Action::Enqueue),
+        8 => flood(),
         60 => lease(),
         8 => keys().prop_map(Action::Unlease),
         60 => settle(),
@@ -205,6 +229,14 @@ fn action() -> impl Strategy<Value = Action> {
         1 => id().prop_map(Action::RememberId),
         1 => (reason(), 0u64..5).prop_map(|(reason, count)| Action::NoteRefused(reason, count)),
     ]
+}
+
+fn flood() -> impl Strategy<Value = Action> {
+    (prop::collection::vec(0u8..5, 1..4), 1u8..12, 1u8..30).prop_map(|(levels, each, taken)| Action::Flood {
+        levels,
+        each,
+        taken,
+    })
 }
 
 fn post() -> impl Strategy<Value = Post> {
@@ -236,7 +268,8 @@ fn lease() -> impl Strategy<Value = Action> {
     let choice = prop_oneof![
         4 => Just(Choice::Scheduled),
         1 => level().prop_map(Choice::UpTo),
-        2 => prop::collection::vec(pick, 0..4).prop_map(Choice::Picks),
+        2 => (prop::collection::vec(pick, 0..4), prop::collection::vec(0u8..5, 0..3))
+            .prop_map(|(picks, barred)| Choice::Picks(picks, barred)),
     ];
     (0u32..9, max_bytes, lease_ms, prop::option::of(0u8..3), choice).prop_map(
         |(max, max_bytes, lease_ms, worker, choice)| Action::Lease {

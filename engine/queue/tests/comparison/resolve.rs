@@ -104,6 +104,18 @@ impl Run {
                 let messages = posts.iter().map(|post| self.message(levels, post)).collect();
                 Command::Enqueue { queue, messages }
             }
+            Action::Flood { levels: which, each, taken } => {
+                let posts = which.iter().flat_map(|level| (0..*each).map(|_| Post::plain(*level)));
+                let messages = posts.map(|post| self.message(levels, &post)).collect();
+                let lease = Lease {
+                    max: u32::from(*taken),
+                    max_bytes: u64::MAX,
+                    lease_ms: Some(500),
+                    worker: None,
+                    choice: LevelChoice::Scheduled,
+                };
+                return vec![Command::Enqueue { queue, messages }, Command::Lease { queue, lease }];
+            }
             Action::Lease { max, max_bytes, lease_ms, worker, choice } => {
                 let lease = Lease {
                     max: *max,
@@ -237,8 +249,8 @@ fn level_choice(levels: u8, choice: &Choice) -> LevelChoice {
     match choice {
         Choice::Scheduled => LevelChoice::Scheduled,
         Choice::UpTo(level) => LevelChoice::UpTo(level_of(levels, *level)),
-        Choice::Picks(picks) => LevelChoice::Picks(
-            picks
+        Choice::Picks(picks, barred) => LevelChoice::Picks {
+            picks: picks
                 .iter()
                 .map(|(level, count, share)| Pick {
                     level: level_of(levels, *level),
@@ -246,6 +258,7 @@ fn level_choice(levels: u8, choice: &Choice) -> LevelChoice {
                     share: *share,
                 })
                 .collect(),
-        ),
+            barred: barred.iter().map(|level| Level(level % levels)).collect(),
+        },
     }
 }

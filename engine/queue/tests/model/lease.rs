@@ -8,13 +8,12 @@ use overtake_base::queue_config::Scheduling;
 use overtake_base::{Level, UnixMillis};
 use overtake_queue::answer::Delivery;
 use overtake_queue::command::{Lease, LeaseKey, LevelChoice, Pick};
-use overtake_queue::scheduler::LevelSet;
 
 /// A request while it is served.
 struct Request<'a> {
     lease: &'a Lease,
-    /// Levels that a rate cap was found to hold back.
-    capped: Vec<Level>,
+    /// Levels that the planner says are held back.
+    barred: Vec<Level>,
     /// The next message would have been too many bytes.
     full: bool,
     deliveries: Vec<Delivery>,
@@ -28,53 +27,60 @@ impl Request<'_> {
 
 impl Queue {
     pub fn lease(&mut self, shard: &mut Shard, lease: &Lease) -> Vec<Delivery> {
-        let mut request = Request { lease, capped: Vec::new(), full: false, deliveries: Vec::new() };
+        let mut request = Request { lease, barred: Vec::new(), full: false, deliveries: Vec::new() };
         match &lease.choice {
             LevelChoice::Scheduled => self.lease_scheduled(shard, &mut request),
             LevelChoice::UpTo(ceiling) => {
                 let too_far = u8::from(shard.has(Mutation::CeilingTooHigh));
                 self.lease_up_to(shard, &mut request, Level(ceiling.0.saturating_add(too_far)));
             }
-            LevelChoice::Picks(picks) => {
+            LevelChoice::Picks { picks, barred } => {
+                if !shard.has(Mutation::PlannersBarsIgnored) {
+                    request.barred = barred.iter().collect();
+                }
                 picks.iter().for_each(|pick| self.lease_pick(shard, &mut request, *pick));
             }
         }
         request.deliveries
     }
 
-    /// The shard's scheduler is asked for each message, and told of what did not come of its choice.
+    /// The shard's scheduler is asked for each message.
     fn lease_scheduled(&mut self, shard: &mut Shard, request: &mut Request<'_>) {
         while !request.is_done() {
-            let visible: LevelSet = self.levels_with_work(request).into_iter().collect();
-            let heads: Vec<UnixMillis> = (0..self.config.levels).map(|l| self.head_since(Level(l))).collect();
-            let head_since = |level: Level| heads[usize::from(level.0)];
-            let Some((level, share)) = self.scheduler.next(visible, &head_since, shard.now) else { return };
-            if !self.deliver(shard, request, level, share, true) {
-                self.scheduler.refund(level, share);
+            let levels = self.levels_with_work(shard, request);
+            let heads: Vec<(Level, UnixMillis)> =
+                levels.iter().map(|level| (*level, self.head_since(*level))).collect();
+            let Some(chosen) = self.scheduler.choose(&self.config, &heads, shard.now) else { return };
+            if self.deliver(shard, request, chosen.level, chosen.share, true) {
+                self.scheduler.delivered(&self.config, chosen, &levels);
             }
         }
     }
 
     fn lease_up_to(&mut self, shard: &mut Shard, request: &mut Request<'_>, ceiling: Level) {
         while !request.is_done() {
-            let levels = self.levels_with_work(request).into_iter().filter(|level| *level <= ceiling);
+            let levels = self.levels_with_work(shard, request).into_iter().filter(|level| *level <= ceiling);
             let Some(level) = self.most_urgent(shard, levels) else { return };
             self.deliver(shard, request, level, false, false);
         }
     }
 
-    /// A share takes exactly its level. Otherwise what is more urgent by now goes first: by effective level where the
-    /// queue ages.
+    /// A share takes exactly its level. Otherwise what is more urgent by now goes first, by effective level where the queue
+    /// ages; but nothing with a cap of its own.
     fn lease_pick(&mut self, shard: &mut Shard, request: &mut Request<'_>, pick: Pick) {
         let picked = self.level(pick.level);
         let mut left = pick.count;
         while left > 0 && !request.is_done() {
-            let fits = |level: &Level| match (pick.share, self.config.scheduling) {
-                (true, _) => *level == picked,
-                (false, Scheduling::Aging) => *level == picked || self.urgency(shard, *level) <= picked.0,
-                (false, _) => *level <= picked,
+            let has_cap = |level: &Level| {
+                self.config.rate_caps.levels.contains_key(&level.0) && !shard.has(Mutation::PickTakesCapped)
             };
-            let levels = self.levels_with_work(request).into_iter().filter(fits);
+            let stands_in = |level: &Level| match self.config.scheduling {
+                _ if pick.share || has_cap(level) => false,
+                Scheduling::Aging => self.urgency(shard, *level) <= picked.0,
+                Scheduling::Weighted | Scheduling::Strict => *level < picked,
+            };
+            let levels = self.levels_with_work(shard, request).into_iter();
+            let levels = levels.filter(|level| *level == picked || stands_in(level));
             let Some(level) = self.most_urgent(shard, levels) else { return };
             if self.deliver(shard, request, level, pick.share, false) {
                 left -= 1;
@@ -98,13 +104,11 @@ impl Queue {
             request.full = true;
             return false;
         }
-        if !shard.has(Mutation::CapsIgnored) && !self.limiter.try_take(level, shard.now) {
-            request.capped.push(level);
-            return false;
-        }
+        let inversion = !share && self.is_inversion(shard, &self.messages[at], request);
+        let taken = self.limiter.try_take(level, shard.now);
+        assert!(taken || shard.has(Mutation::CapsIgnored), "levels that are held back have no work");
         let lease_ms = request.lease.lease_ms.unwrap_or(u64::from(self.config.lease_s) * 1_000);
         let until = shard.now.plus_ms(lease_ms);
-        let inversion = !share && self.is_inversion(shard, &self.messages[at], &request.capped);
         self.totals.deliveries += 1;
         self.totals.share_deliveries += u64::from(share && !shard.has(Mutation::SharesUncounted));
         self.totals.inversions += u64::from(inversion);
@@ -147,9 +151,9 @@ impl Queue {
         message.deliveries -= 1;
         message.failures += u32::from(shard.has(Mutation::UnleaseIsFailure));
         let level = message.level;
-        self.limiter.give_back(level);
+        self.limiter.give_back(level, shard.now);
         if scheduled {
-            self.scheduler.refund(level, share);
+            self.scheduler.undone(&self.config, level, share);
         }
         if self.messages[at].expires_at(shard) <= shard.now {
             self.expire(shard, at);
@@ -168,13 +172,19 @@ impl Queue {
         self.head(level).map_or(UnixMillis::NEVER, |at| self.messages[at].since)
     }
 
-    fn levels_with_work(&self, request: &Request<'_>) -> Vec<Level> {
+    /// Levels with something visible that no cap holds back.
+    fn levels_with_work(&self, shard: &Shard, request: &Request<'_>) -> Vec<Level> {
         let has_work = |level: &Level| self.hungry[usize::from(level.0)].is_some();
         (0..self.config.levels)
             .map(Level)
             .filter(has_work)
-            .filter(|level| !request.capped.contains(level))
+            .filter(|level| !self.is_held_back(shard, request, *level))
             .collect()
+    }
+
+    fn is_held_back(&self, shard: &Shard, request: &Request<'_>, level: Level) -> bool {
+        let by_cap = self.limiter.ready_at(level, shard.now) > shard.now;
+        by_cap && !shard.has(Mutation::CapsIgnored) || request.barred.contains(&level)
     }
 
     fn most_urgent(&self, shard: &Shard, levels: impl Iterator<Item = Level>) -> Option<Level> {
@@ -200,12 +210,13 @@ impl Queue {
 
     /// Whether something that is two or more levels more urgent, and not held back by a cap, has been visible for over
     /// 100 ms.
-    fn is_inversion(&self, shard: &Shard, delivered: &Message, capped: &[Level]) -> bool {
+    fn is_inversion(&self, shard: &Shard, delivered: &Message, request: &Request<'_>) -> bool {
         let own = self.effective(shard, delivered);
-        self.messages.iter().filter(|other| other.is_visible() && !capped.contains(&other.level)).any(
-            |other| {
-                self.effective(shard, other).saturating_add(2) <= own && shard.now.since(other.since) > 100
-            },
-        )
+        let urgent = |other: &&Message| {
+            other.is_visible()
+                && self.effective(shard, other).saturating_add(2) <= own
+                && shard.now.since(other.since) > 100
+        };
+        self.messages.iter().filter(urgent).any(|other| !self.is_held_back(shard, request, other.level))
     }
 }

@@ -1,6 +1,6 @@
 //! A reference model of a shard: what `overtake_queue::machine` promises, said as plainly as it can be. Messages stand
-//! in a plain list, everything is found by looking at all of them, and whatever can be computed is not stored. Only the
-//! scheduler and the rate limiter are the real ones: which level a share goes to is theirs alone to say.
+//! in a plain list, everything is found by looking at all of them, and whatever can be computed is not stored. Nothing that
+//! decides is the machine's own: who is next, what a cap allows and how long a failure is held back are said here anew.
 //!
 //! The model takes decoded commands, the machine takes entries; where a payload stands in an entry the model finds by
 //! looking for its bytes.
@@ -9,8 +9,10 @@ pub mod lease;
 pub mod message;
 pub mod mutation;
 pub mod queue;
+pub mod rate;
 pub mod redrive;
 pub mod sanity;
+pub mod scheduler;
 pub mod settle;
 pub mod views;
 
@@ -137,7 +139,8 @@ impl Model {
     fn configure(&mut self, id: QueueId, version: u64, config: &QueueConfig) {
         match self.queues.get_mut(&id) {
             None => {
-                self.queues.insert(id, Queue::new(version, config.clone(), self.shard.now));
+                let queue = Queue::new(version, config.clone(), self.shard.now, self.shard.mutation);
+                self.queues.insert(id, queue);
             }
             Some(queue) if version > queue.version && config.levels == queue.config.levels => {
                 queue.version = version;

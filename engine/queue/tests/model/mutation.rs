@@ -60,11 +60,19 @@ pub enum Mutation {
     RedriveHasNoPace,
     /// A level can be starved again without having been fed.
     StarvedAgain,
+    /// A level of the floor makes up for the time in which it had no work.
+    IdleFloorLevelBanks,
+    /// A back-off grows with each failure but the last.
+    BackoffLagsBehind,
+    /// A planner's pick goes to a level that has a cap of its own.
+    PickTakesCapped,
+    /// A planner's word on what is held back is not heard.
+    PlannersBarsIgnored,
 }
 
 impl Mutation {
     /// All faults.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 31] = [
         Self::ReturnToTheTail,
         Self::ReturnRenewsLife,
         Self::LifeRunsFromEnqueue,
@@ -92,5 +100,9 @@ impl Mutation {
         Self::RedriveNeedsNoRoom,
         Self::RedriveHasNoPace,
         Self::StarvedAgain,
+        Self::IdleFloorLevelBanks,
+        Self::BackoffLagsBehind,
+        Self::PickTakesCapped,
+        Self::PlannersBarsIgnored,
     ];
 }

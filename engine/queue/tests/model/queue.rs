@@ -3,12 +3,12 @@
 use super::Shard;
 use super::message::{Message, State};
 use super::mutation::Mutation;
+use super::rate::RateLimiter;
+use super::scheduler::Scheduler;
 use bytes::Bytes;
 use overtake_base::{Level, MessageId, QueueConfig, Sequence, UnixMillis};
 use overtake_queue::answer::{CancelOutcome, EnqueueOutcome, PayloadRef, Totals};
 use overtake_queue::command::{NewMessage, RefusedReason, VisibleWhen};
-use overtake_queue::rate::RateLimiter;
-use overtake_queue::scheduler::Scheduler;
 
 pub struct Queue {
     pub version: u64,
@@ -28,13 +28,13 @@ pub struct Queue {
 }
 
 impl Queue {
-    pub fn new(version: u64, config: QueueConfig, now: UnixMillis) -> Self {
+    pub fn new(version: u64, config: QueueConfig, now: UnixMillis, mutation: Mutation) -> Self {
         Self {
             version,
             messages: Vec::new(),
             keys: Vec::new(),
             ids: Vec::new(),
-            scheduler: Scheduler::new(&config),
+            scheduler: Scheduler::new(&config, mutation),
             limiter: RateLimiter::new(&config.rate_caps, now),
             totals: Totals::default(),
             hungry: vec![None; usize::from(config.levels)],

@@ -5,6 +5,7 @@ use super::message::State;
 use super::mutation::Mutation;
 use super::queue::Queue;
 use overtake_base::UnixMillis;
+use overtake_base::queue_config::Backoff;
 use overtake_queue::answer::SettleOutcome;
 use overtake_queue::command::{Extension, LeaseKey, Return};
 
@@ -98,7 +99,8 @@ impl Queue {
             message.sequence = Some(overtake_base::Sequence(shard.last_sequence));
         }
         let delay_ms = delay_ms.filter(|ms| *ms > 0 || !shard.has(Mutation::ZeroDelayBacksOff));
-        let backoff_ms = self.config.backoff.map_or(0, |backoff| backoff.delay_ms(failures));
+        let counted = failures - u32::from(shard.has(Mutation::BackoffLagsBehind) && failures > 1);
+        let backoff_ms = self.config.backoff.map_or(0, |backoff| backoff_ms(backoff, counted));
         let until = shard.now.plus_ms(delay_ms.unwrap_or(backoff_ms));
         let state = if until > shard.now { State::Delayed { until } } else { State::Visible };
         self.set_state(shard, at, state);
@@ -145,6 +147,24 @@ impl Queue {
             State::Visible | State::Dead { .. } => {}
         }
     }
+}
+
+/// `first_s` × `factor`^(failures − 1), at most `max_s`; in milliseconds, rounded down. The factor is kept as a fraction.
+fn backoff_ms(backoff: Backoff, failures: u32) -> u64 {
+    let common = |d: &u64| backoff.factor_micro.is_multiple_of(*d);
+    let divisor = [1_000_000, 500_000, 250_000, 125_000, 100_000, 1].into_iter().find(common);
+    let divisor = divisor.expect("1 divides everything");
+    let factor = u128::from(backoff.factor_micro / divisor);
+    let over = u128::from(1_000_000 / divisor);
+    let (mut delay, mut parts) = (u128::from(backoff.first_s) * 1_000, 1);
+    let max_ms = u128::from(backoff.max_s) * 1_000;
+    for _ in 1..failures {
+        if delay == 0 || delay / parts >= max_ms || factor == over {
+            break;
+        }
+        (delay, parts) = (delay * factor, parts * over);
+    }
+    (delay / parts).min(max_ms) as u64
 }
 
 /// A text cut at its end to what is kept of it, between characters.

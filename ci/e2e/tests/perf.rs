@@ -1,5 +1,7 @@
 //! The performance tools against the real server: what the README shows, in short.
 
+#![allow(clippy::expect_used, reason = "a test fails by panicking")]
+
 use clap::Parser;
 use overtake_e2e::Server;
 use overtake_e2e::scratch::Scratch;

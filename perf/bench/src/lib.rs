@@ -5,6 +5,7 @@ pub mod bench;
 pub mod connect;
 pub mod cpu;
 pub mod duration;
+pub mod hist;
 pub mod load;
 pub mod mix;
 pub mod pacer;

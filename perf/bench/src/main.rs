@@ -5,6 +5,7 @@
 
 use clap::{Parser, Subcommand};
 use overtake_perf::bench::{self, BenchOptions};
+use overtake_perf::hist::{self, HistOptions};
 use overtake_perf::load::{self, LoadError, LoadOptions};
 use std::process::ExitCode;
 
@@ -27,6 +28,8 @@ struct Arguments {
 enum Command {
     /// Produce and consume at a rate, measure latencies, and verify that nothing is lost.
     Load(LoadOptions),
+    /// Print, merge, compare and draw the histogram logs that `load` writes, or any others.
+    Hist(HistOptions),
     /// Cycles a second, latencies at a fixed rate, and the cost of idle consumers; one table.
     Bench(BenchOptions),
 }
@@ -35,6 +38,7 @@ fn main() -> ExitCode {
     let Arguments { command } = Arguments::parse();
     let ended = match command {
         Command::Load(options) => load(&options),
+        Command::Hist(options) => Ok(hist(&options)),
         Command::Bench(options) => bench(&options),
     };
     ended.unwrap_or_else(|error| failed(UNUSABLE, &error))
@@ -56,6 +60,16 @@ fn on_runtime<T>(future: impl Future<Output = T>) -> T {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime can be made");
     runtime.block_on(future)
+}
+
+fn hist(options: &HistOptions) -> ExitCode {
+    match hist::run(options) {
+        Ok(printed) => {
+            print!("{}", printed.text);
+            if printed.check_failed { ExitCode::from(CHECK_FAILED) } else { ExitCode::SUCCESS }
+        }
+        Err(error) => failed(WRONG_INPUT, &error),
+    }
 }
 
 fn bench(options: &BenchOptions) -> Result<ExitCode, String> {

@@ -9,6 +9,7 @@ pub mod hist;
 pub mod load;
 pub mod mix;
 pub mod pacer;
+pub mod plan;
 pub mod results;
 
 pub use overtake_measure::table;

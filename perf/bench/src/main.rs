@@ -7,6 +7,7 @@ use clap::{Parser, Subcommand};
 use overtake_perf::bench::{self, BenchOptions};
 use overtake_perf::hist::{self, HistOptions};
 use overtake_perf::load::{self, LoadError, LoadOptions};
+use overtake_perf::plan::{self, PlanOptions};
 use std::process::ExitCode;
 
 const CHECK_FAILED: u8 = 1;
@@ -30,6 +31,8 @@ enum Command {
     Load(LoadOptions),
     /// Print, merge, compare and draw the histogram logs that `load` writes, or any others.
     Hist(HistOptions),
+    /// Work out nodes, cores, shards, disk, network and memory for a load.
+    Plan(PlanOptions),
     /// Cycles a second, latencies at a fixed rate, and the cost of idle consumers; one table.
     Bench(BenchOptions),
 }
@@ -39,6 +42,7 @@ fn main() -> ExitCode {
     let ended = match command {
         Command::Load(options) => load(&options),
         Command::Hist(options) => Ok(hist(&options)),
+        Command::Plan(options) => Ok(plan(&options)),
         Command::Bench(options) => bench(&options),
     };
     ended.unwrap_or_else(|error| failed(UNUSABLE, &error))
@@ -67,6 +71,16 @@ fn hist(options: &HistOptions) -> ExitCode {
         Ok(printed) => {
             print!("{}", printed.text);
             if printed.check_failed { ExitCode::from(CHECK_FAILED) } else { ExitCode::SUCCESS }
+        }
+        Err(error) => failed(WRONG_INPUT, &error),
+    }
+}
+
+fn plan(options: &PlanOptions) -> ExitCode {
+    match plan::run(options) {
+        Ok(text) => {
+            print!("{text}");
+            ExitCode::SUCCESS
         }
         Err(error) => failed(WRONG_INPUT, &error),
     }

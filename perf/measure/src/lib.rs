@@ -4,7 +4,7 @@
 pub mod chart;
 pub mod hlog;
 pub mod merge;
-// pub mod plan;
+pub mod plan;
 pub mod plot;
 pub mod regression;
 pub mod results;

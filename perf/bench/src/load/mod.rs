@@ -24,7 +24,8 @@ use overtake_client::{
 };
 use overtake_measure::hlog::LogWriter;
 use run::{Clock, Run, State};
-use sequence::{BodySize, Content, DelayedShare, Fates, Mix, Sequence, Share};
+pub use sequence::Mix;
+use sequence::{BodySize, Content, DelayedShare, Fates, Sequence, Share};
 use shape::{Course, Shape};
 use std::collections::HashMap;
 use std::io::{BufWriter, Write};

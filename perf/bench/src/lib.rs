@@ -1,9 +1,15 @@
-//! Load generators and what they measure with. The generator shares the machine with the server it measures, so it runs
-//! on one thread and sends the same prepared requests again and again.
+//! Load generators and what they measure with. A generator shares the machine with the server it measures, so it runs on
+//! one thread; more of them are more processes.
 
 pub mod bench;
+pub mod connect;
 pub mod cpu;
 pub mod duration;
+pub mod hist;
+pub mod load;
 pub mod mix;
 pub mod pacer;
-pub mod table;
+pub mod plan;
+pub mod results;
+
+pub use overtake_measure::table;

@@ -1,10 +1,23 @@
-//! `overtake-perf`: measures a running server.
+//! `overtake-perf`: loads and measures servers and machines, and works out what is needed.
+//!
+//! Exit codes: 0 done; 1 a check failed (something was lost, something got slower); 2 wrong flag, value or file;
+//! 3 the server or the machine could not be used.
 
 use clap::{Parser, Subcommand};
 use overtake_perf::bench::{self, BenchOptions};
+use overtake_perf::hist::{self, HistOptions};
+use overtake_perf::load::{self, LoadError, LoadOptions};
+use overtake_perf::plan::{self, PlanOptions};
 use std::process::ExitCode;
 
-/// Measures a running Overtake server.
+const CHECK_FAILED: u8 = 1;
+const WRONG_INPUT: u8 = 2;
+const UNUSABLE: u8 = 3;
+
+/// Loads and measures Overtake servers.
+///
+/// Exit codes: 0 done; 1 a check failed (something was lost, something got slower); 2 wrong flag, value or file;
+/// 3 the server or the machine could not be used.
 #[derive(Parser)]
 #[command(version)]
 struct Arguments {
@@ -14,26 +27,78 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Produce and consume at a rate, measure latencies, and verify that nothing is lost.
+    Load(LoadOptions),
+    /// Print, merge, compare and draw the histogram logs that `load` writes, or any others.
+    Hist(HistOptions),
+    /// Work out nodes, cores, shards, disk, network and memory for a load.
+    Plan(PlanOptions),
     /// Cycles a second, latencies at a fixed rate, and the cost of idle consumers; one table.
     Bench(BenchOptions),
 }
 
 fn main() -> ExitCode {
-    let Arguments { command: Command::Bench(options) } = Arguments::parse();
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => return failed(&error),
+    let Arguments { command } = Arguments::parse();
+    let ended = match command {
+        Command::Load(options) => load(&options),
+        Command::Hist(options) => Ok(hist(&options)),
+        Command::Plan(options) => Ok(plan(&options)),
+        Command::Bench(options) => bench(&options),
     };
-    match runtime.block_on(bench::run(&options, &mut |line| eprintln!("{line}"))) {
-        Ok(table) => {
-            print!("{table}");
-            ExitCode::SUCCESS
+    ended.unwrap_or_else(|error| failed(UNUSABLE, &error))
+}
+
+fn tell(line: &str) {
+    eprintln!("{line}");
+}
+
+fn failed(code: u8, error: &str) -> ExitCode {
+    eprintln!("overtake-perf: {error}");
+    ExitCode::from(code)
+}
+
+/// Runs on this thread.
+fn on_runtime<T>(future: impl Future<Output = T>) -> T {
+    // Without a runtime there is nothing that this program can do.
+    #[allow(clippy::expect_used, reason = "fails only where the machine gives no epoll or no memory")]
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime can be made");
+    runtime.block_on(future)
+}
+
+fn hist(options: &HistOptions) -> ExitCode {
+    match hist::run(options) {
+        Ok(printed) => {
+            print!("{}", printed.text);
+            if printed.check_failed { ExitCode::from(CHECK_FAILED) } else { ExitCode::SUCCESS }
         }
-        Err(error) => failed(&error),
+        Err(error) => failed(WRONG_INPUT, &error),
     }
 }
 
-fn failed(error: &dyn core::error::Error) -> ExitCode {
-    eprintln!("overtake-perf: {error}");
-    ExitCode::FAILURE
+fn plan(options: &PlanOptions) -> ExitCode {
+    match plan::run(options) {
+        Ok(text) => {
+            print!("{text}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => failed(WRONG_INPUT, &error),
+    }
+}
+
+fn bench(options: &BenchOptions) -> Result<ExitCode, String> {
+    let table = on_runtime(bench::run(options, &mut tell)).map_err(|error| error.to_string())?;
+    print!("{table}");
+    Ok(ExitCode::SUCCESS)
+}
+
+fn load(options: &LoadOptions) -> Result<ExitCode, String> {
+    match on_runtime(load::run(options, &mut tell)) {
+        Ok(outcome) => {
+            print!("{}", outcome.text);
+            Ok(if outcome.violations == 0 { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
+        }
+        Err(error @ LoadError::Options(_)) => Ok(failed(WRONG_INPUT, &error.to_string())),
+        Err(error) => Err(error.to_string()),
+    }
 }

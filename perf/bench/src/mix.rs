@@ -5,20 +5,28 @@ pub const SHARES: [u32; 5] = [2, 8, 20, 30, 40];
 /// Messages after which the mix repeats.
 pub const PERIOD: usize = 100;
 
-/// The levels of one hundred messages, each level spread evenly over it: always the level that is furthest behind its
-/// share.
+/// The levels of one hundred messages of the mix.
 #[must_use]
-pub fn levels() -> [u32; PERIOD] {
-    let mut credit = [0i64; SHARES.len()];
-    core::array::from_fn(|_| {
-        for (credit, share) in credit.iter_mut().zip(SHARES) {
-            *credit += i64::from(share);
+pub fn levels() -> Vec<u32> {
+    spread(&SHARES)
+}
+
+/// Levels so that each has its share of every run of `shares.iter().sum()` messages, spread evenly over it: always the
+/// level that is furthest behind its share. Empty where all shares are 0.
+#[must_use]
+pub fn spread(shares: &[u32]) -> Vec<u32> {
+    let period: i64 = shares.iter().map(|share| i64::from(*share)).sum();
+    let mut credit = vec![0i64; shares.len()];
+    let mut next = || {
+        for (credit, share) in credit.iter_mut().zip(shares) {
+            *credit += i64::from(*share);
         }
         let furthest =
             (1..credit.len()).fold(0, |best, level| if credit[level] >= credit[best] { level } else { best });
-        credit[furthest] -= PERIOD as i64;
+        credit[furthest] -= period;
         furthest as u32
-    })
+    };
+    (0..period).map(|_| next()).collect()
 }
 
 /// The fewest batches of `size` messages after which the mix repeats.
@@ -45,6 +53,13 @@ mod tests {
                 assert!(count(half).abs_diff(share / 2) <= 1, "level {level}");
             }
         }
+    }
+
+    #[test]
+    fn any_shares_are_held_exactly() {
+        let levels = spread(&[1, 0, 3]);
+        assert_eq!([0, 1, 2].map(|level| levels.iter().filter(|l| **l == level).count()), [1, 0, 3]);
+        assert!(spread(&[0, 0]).is_empty() && spread(&[]).is_empty());
     }
 
     #[test]

@@ -9,6 +9,14 @@ use tokio::sync::mpsc;
 /// Shortest pause between two looks at the clock. A pause costs a wake-up, and below this more than it is worth.
 const PAUSE_MIN: Duration = Duration::from_micros(100);
 
+/// When messages are due, by their numbers from 0 on.
+pub trait Timetable: Send + 'static {
+    /// When the message of this number is due.
+    fn due(&self, number: u64) -> Instant;
+    /// How many are due at `now`, at least.
+    fn count_due(&self, now: Instant) -> u64;
+}
+
 /// Evenly spaced times: `rate` a second.
 #[derive(Clone, Copy, Debug)]
 pub struct Schedule {
@@ -34,6 +42,16 @@ impl Schedule {
     }
 }
 
+impl Timetable for Schedule {
+    fn due(&self, number: u64) -> Instant {
+        Self::due(*self, number)
+    }
+
+    fn count_due(&self, now: Instant) -> u64 {
+        Self::count_due(*self, now)
+    }
+}
+
 /// Numbers that became due at the same look at the clock: from `first` up to, not including, `end`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)]
@@ -44,7 +62,7 @@ pub struct Due {
 
 /// Tells what is due, up to `total` messages, from a thread of its own: a runtime's timers are a millisecond apart, and
 /// that is more than a confirm takes. The thread ends with the last message, or when the receiver is dropped.
-pub fn start(schedule: Schedule, total: u64) -> std::io::Result<mpsc::UnboundedReceiver<Due>> {
+pub fn start(schedule: impl Timetable, total: u64) -> std::io::Result<mpsc::UnboundedReceiver<Due>> {
     let (sender, receiver) = mpsc::unbounded_channel();
     std::thread::Builder::new().name("pacer".into()).spawn(move || {
         let mut first = 0;

@@ -104,8 +104,9 @@ pub(super) async fn batched(bench: &Bench<'_>) -> Result<Row, BenchError> {
     Ok(Row {
         name: format!("full cycles, {batch} a call, {producers} producers, {consumers} consumers"),
         per_second: Some(per_second),
-        latencies: None,
+        cpu_s_per_million: cpu,
         note: cpu_note(cpu),
+        ..Row::default()
     })
 }
 
@@ -158,8 +159,9 @@ pub(super) async fn single(bench: &Bench<'_>) -> Result<Row, BenchError> {
     Ok(Row {
         name: format!("full cycles, one message a call, {} callers", best.0),
         per_second: Some(best.1),
-        latencies: None,
+        cpu_s_per_million: best.2,
         note: format!("by callers {}; {}", others.join(", "), cpu_note(best.2)),
+        ..Row::default()
     })
 }
 

@@ -74,7 +74,7 @@ pub(super) async fn confirm(bench: &Bench<'_>) -> Result<Row, BenchError> {
         name: format!("confirm of single enqueues at {}/s", thousands(rate)),
         per_second: Some(latencies.count() as f64 / schedule.start.elapsed().as_secs_f64()),
         latencies: Some(latencies),
-        note: String::new(),
+        ..Row::default()
     })
 }
 
@@ -179,7 +179,7 @@ async fn deliver(bench: &Bench<'_>, crew: Crew, name: String, note: String) -> R
     let missing = expected.saturating_sub(latencies.count());
     let missing = if missing > 0 { format!("{missing} P0 not delivered in time") } else { String::new() };
     let note = [note, missing].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("; ");
-    Ok(Row { name, per_second: Some(rate as f64), latencies: Some(latencies), note })
+    Ok(Row { name, per_second: Some(rate as f64), latencies: Some(latencies), note, ..Row::default() })
 }
 
 /// Sends everything when it is due, what is due together in one call. Gives the number of P0 among it.

@@ -5,29 +5,20 @@ mod idle;
 mod latency;
 mod load;
 
+use crate::connect::ServerArguments;
 use crate::duration;
 use crate::table::{Row, render};
 use clap::{Args, ValueEnum};
-use overtake_client::{Client, ClientError, ConnectOptions, QueueConfigPatch, Trust};
-use std::net::SocketAddr;
+use overtake_client::{Client, ClientError, QueueConfigPatch};
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// What to measure, and how.
 #[derive(Args, Clone, Debug)]
 pub struct BenchOptions {
-    /// The server.
-    #[arg(long, default_value = "127.0.0.1:7400")]
-    pub connect: SocketAddr,
-    /// Bearer token.
-    #[arg(long, env = "OVERTAKE_TOKEN", default_value = "", hide_env_values = true)]
-    pub token: String,
-    /// Certificate of the server or of its authority, as DER; without it only loopback is trusted.
-    #[arg(long)]
-    pub certificate: Option<PathBuf>,
-    /// Name that the server's certificate is for.
-    #[arg(long, default_value = "localhost")]
-    pub server_name: String,
+    /// Where.
+    #[command(flatten)]
+    pub server: ServerArguments,
     /// How long each measurement takes.
     #[arg(long, default_value = "10s", value_parser = duration::parse)]
     pub duration: Duration,
@@ -70,6 +61,9 @@ pub struct BenchOptions {
     /// The server's process, to tell its CPU time.
     #[arg(long)]
     pub server_pid: Option<u32>,
+    /// Write the figures as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub results: Option<PathBuf>,
 }
 
 /// One measurement.
@@ -146,7 +140,7 @@ pub(crate) struct Bench<'a> {
 
 /// Measures, and gives the table. `progress` is told what is measured next.
 pub async fn run(options: &BenchOptions, progress: &mut dyn FnMut(&str)) -> Result<String, BenchError> {
-    let client = Client::connect(connect_options(options)?).await?;
+    let client = Client::connect(options.server.options(options.connections)?).await?;
     let mut rows = Vec::new();
     for section in Section::ALL {
         if options.only.is_empty() || options.only.contains(&section) {
@@ -155,29 +149,17 @@ pub async fn run(options: &BenchOptions, progress: &mut dyn FnMut(&str)) -> Resu
         }
     }
     client.close().await;
+    if let Some(path) = &options.results {
+        crate::results::write(path, "bench", &rows)?;
+    }
     Ok(render(&rows))
-}
-
-fn connect_options(options: &BenchOptions) -> Result<ConnectOptions, BenchError> {
-    let trust = match &options.certificate {
-        Some(path) => Trust::Certificates(vec![std::fs::read(path)?]),
-        None => Trust::LoopbackOnly,
-    };
-    Ok(ConnectOptions {
-        servers: vec![options.connect],
-        server_name: options.server_name.clone(),
-        token: options.token.clone(),
-        trust,
-        connections: options.connections as usize,
-        ..ConnectOptions::default()
-    })
 }
 
 async fn measure(client: &Client, options: &BenchOptions, section: Section) -> Result<Row, BenchError> {
     let bench =
         Bench { client: client.clone(), queue: format!("{}-{}", options.queue, section.name()), options };
     bench.fresh_queue().await?;
-    let row = match section {
+    let measured = match section {
         Section::Batched => cycles::batched(&bench).await,
         Section::Single => cycles::single(&bench).await,
         Section::Confirm => latency::confirm(&bench).await,
@@ -186,7 +168,7 @@ async fn measure(client: &Client, options: &BenchOptions, section: Section) -> R
         Section::Idle => idle::idle(&bench).await,
     };
     client.delete_queue(&bench.queue).await?;
-    row
+    measured.map(|row| Row { key: format!("bench.{}", section.name()), ..row })
 }
 
 impl Bench<'_> {

@@ -4,18 +4,13 @@ use core::fmt::Write as _;
 use hdrhistogram::Histogram;
 use std::time::Duration;
 
-/// Longest latency that is told apart, in nanoseconds; longer ones count as this.
-const LATENCY_NS_MAX: u64 = 120_000_000_000;
-
 /// Latencies in nanoseconds, to three digits.
 #[derive(Clone, Debug)]
 pub struct Latencies(Histogram<u64>);
 
 impl Default for Latencies {
     fn default() -> Self {
-        // Fails only for bounds that are out of order or more than five digits.
-        #[allow(clippy::expect_used, reason = "the bounds are constants")]
-        Self(Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3).expect("bounds in order"))
+        Self(crate::hlog::histogram())
     }
 }
 
@@ -31,24 +26,45 @@ impl Latencies {
         self.0.len()
     }
 
-    fn quantile(&self, quantile: f64) -> String {
-        if self.0.is_empty() {
-            return "-".into();
-        }
-        let ms = self.0.value_at_quantile(quantile) as f64 / 1e6;
-        if ms < 10.0 { format!("{ms:.3}") } else { format!("{ms:.1}") }
+    /// The histogram behind it.
+    #[must_use]
+    pub const fn histogram(&self) -> &Histogram<u64> {
+        &self.0
     }
+
+    fn quantile(&self, quantile: f64) -> String {
+        if self.0.is_empty() { "-".into() } else { milliseconds(self.0.value_at_quantile(quantile)) }
+    }
+}
+
+impl From<Histogram<u64>> for Latencies {
+    fn from(histogram: Histogram<u64>) -> Self {
+        Self(histogram)
+    }
+}
+
+/// Nanoseconds as milliseconds, with as many decimals as the eye needs.
+#[must_use]
+pub fn milliseconds(ns: u64) -> String {
+    let ms = ns as f64 / 1e6;
+    if ms < 10.0 { format!("{ms:.3}") } else { format!("{ms:.1}") }
 }
 
 /// One line of the table.
 #[derive(Clone, Debug, Default)]
 pub struct Row {
-    /// What was measured.
+    /// Name that stays the same whatever the options: what other tools look for in a results file.
+    pub key: String,
+    /// What was measured, for people.
     pub name: String,
     /// Messages or calls a second.
     pub per_second: Option<f64>,
     /// Latencies.
     pub latencies: Option<Latencies>,
+    /// Bytes a second, where that is what counts.
+    pub bytes_per_second: Option<f64>,
+    /// CPU time of the server for a million messages, in seconds.
+    pub cpu_s_per_million: Option<f64>,
     /// What else is worth knowing.
     pub note: String,
 }
@@ -56,8 +72,8 @@ pub struct Row {
 /// The table as text, one line for each row, columns aligned.
 #[must_use]
 pub fn render(rows: &[Row]) -> String {
-    let head = ["measure", "per second", "p50 ms", "p99 ms", "p99.9 ms", "note"].map(str::to_owned);
-    let mut cells = vec![head];
+    let mut cells =
+        vec![["measure", "per second", "p50 ms", "p99 ms", "p99.9 ms", "note"].map(str::to_owned)];
     cells.extend(rows.iter().map(|row| {
         let quantile = |q| row.latencies.as_ref().map_or_else(String::new, |latencies| latencies.quantile(q));
         [
@@ -69,19 +85,28 @@ pub fn render(rows: &[Row]) -> String {
             row.note.clone(),
         ]
     }));
+    align(&cells, [true, false, false, false, false, true])
+}
+
+/// Cells as lines, columns aligned, with a rule below the first line. `left` says which columns start at their left.
+#[must_use]
+pub fn align<const COLUMNS: usize>(cells: &[[String; COLUMNS]], left: [bool; COLUMNS]) -> String {
     let width = |column: usize| cells.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: [usize; 6] = core::array::from_fn(width);
+    let widths: [usize; COLUMNS] = core::array::from_fn(width);
     let mut text = String::new();
     for (index, row) in cells.iter().enumerate() {
-        let _ = write!(text, "{:<w$}", row[0], w = widths[0]);
-        for column in 1..5 {
-            let _ = write!(text, "  {:>w$}", row[column], w = widths[column]);
+        for column in 0..COLUMNS {
+            let (gap, cell, width) = (if column == 0 { "" } else { "  " }, &row[column], widths[column]);
+            let _ = if left[column] {
+                write!(text, "{gap}{cell:<width$}")
+            } else {
+                write!(text, "{gap}{cell:>width$}")
+            };
         }
-        let _ = write!(text, "  {}", row[5]);
         text.truncate(text.trim_end().len());
         text.push('\n');
         if index == 0 {
-            let _ = writeln!(text, "{}", "-".repeat(widths.iter().sum::<usize>() + 10));
+            let _ = writeln!(text, "{}", "-".repeat(widths.iter().sum::<usize>() + 2 * (COLUMNS - 1)));
         }
     }
     text

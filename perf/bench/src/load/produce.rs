@@ -1,0 +1,232 @@
+//! Sending: in an open loop whatever the server does, or in a closed loop by callers that each wait for their answer.
+
+use super::meter;
+use super::run::Run;
+use super::stamp::Stamp;
+use super::{LoadError, Tasks, ended};
+use crate::load::shape::Course;
+use crate::pacer::{self, Due, Timetable as _};
+use bytes::Bytes;
+use overtake_base::limits::REQUEST_BYTES_MAX;
+use overtake_client::{ClientError, Delay, EnqueueMessage, Enqueued, MessageId, Refusal, Request, Response};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
+
+/// What a message costs in a request beyond its body, at most.
+const MESSAGE_OVERHEAD_BYTES: usize = 256;
+/// Messages without an outcome above which an open loop gives up: the server is too slow for it by far.
+const UNDER_WAY_MAX: u64 = 250_000;
+/// How long an enqueue of unknown fate is repeated.
+const RETRY_FOR: Duration = Duration::from_secs(30);
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
+
+/// A message that has no outcome yet.
+#[derive(Clone, Copy)]
+struct Pending {
+    number: u64,
+    due_ns: u64,
+    /// The first message of the dedup key that it repeats.
+    first: Option<MessageId>,
+}
+
+/// Makes a message that is due now.
+fn make(run: &Run, due_ns: u64) -> (Pending, EnqueueMessage) {
+    let state = &mut *run.state.borrow_mut();
+    let number = state.next_number;
+    state.next_number += 1;
+    let planned = state.sequence.next_message(state.keyed.is_some());
+    let visible_ns = due_ns + planned.delay_s * 1_000_000_000;
+    let id = state.ids.next_id();
+    let repeated = state.keyed.filter(|_| planned.repeats);
+    let key_of = |number: u64| Bytes::from(format!("{:016x}-{number}", run.number));
+    let dedup_key = match repeated {
+        Some((first, _)) => Some(key_of(first)),
+        None => state.sequence.keyed().then(|| key_of(number)),
+    };
+    if state.verify {
+        state.own.sent(number, id, planned.level as u8, visible_ns, planned.delay_s > 0);
+    }
+    state.meter.counts.sent += 1;
+    state.under_way += 1;
+    let delay = match planned.delay_s {
+        0 => Delay::None,
+        delay_s => Delay::AfterS(delay_s),
+    };
+    let body = Stamp { run: run.number, number, due_ns, visible_ns }.body(planned.body_bytes as usize);
+    let message = EnqueueMessage {
+        priority: planned.level,
+        id: Some(id),
+        delay,
+        dedup_key,
+        body,
+        ..EnqueueMessage::default()
+    };
+    let first = repeated.map(|(_, id)| id);
+    (Pending { number, due_ns, first }, message)
+}
+
+/// One call: its messages, and what is known of each.
+#[derive(Default)]
+struct Batch {
+    pending: Vec<Pending>,
+    messages: Vec<EnqueueMessage>,
+    bytes: usize,
+}
+
+impl Batch {
+    fn add(&mut self, (pending, message): (Pending, EnqueueMessage)) {
+        self.bytes += message.body.len() + MESSAGE_OVERHEAD_BYTES;
+        self.pending.push(pending);
+        self.messages.push(message);
+    }
+
+    fn is_full(&self, most: usize, largest: usize) -> bool {
+        self.pending.len() >= most || self.bytes + largest + MESSAGE_OVERHEAD_BYTES > REQUEST_BYTES_MAX
+    }
+}
+
+/// Sends everything when it is due.
+pub(super) async fn open_loop(
+    run: Rc<Run>,
+    course: Course,
+    batch: usize,
+    largest: usize,
+) -> Result<(), LoadError> {
+    let mut due = pacer::start(course.clone(), course.total()).map_err(LoadError::Io)?;
+    let mut calls = Tasks::new();
+    while let Some(Due { first, end }) = due.recv().await {
+        if run.is_stopping() {
+            break;
+        }
+        let mut next = Batch::default();
+        for number in first..end {
+            let due_ns = run.clock.at(course.due(number));
+            let late = run.clock.now().saturating_sub(due_ns);
+            run.state.borrow_mut().meter.record(meter::SEND_LATE, late);
+            next.add(make(&run, due_ns));
+            if next.is_full(batch, largest) || number + 1 == end {
+                calls.spawn_local(call(run.clone(), core::mem::take(&mut next)));
+            }
+        }
+        while let Some(one) = calls.try_join_next() {
+            ended(one)?;
+        }
+        if run.state.borrow().under_way > UNDER_WAY_MAX {
+            return Err(LoadError::Overloaded(UNDER_WAY_MAX));
+        }
+    }
+    join(calls).await
+}
+
+/// Callers that send, wait for the answer, and send again, until `until`.
+pub(super) async fn closed_loop(
+    run: Rc<Run>,
+    callers: u32,
+    until: Instant,
+    batch: usize,
+    largest: usize,
+) -> Result<(), LoadError> {
+    let mut tasks = Tasks::new();
+    for _ in 0..callers {
+        let run = run.clone();
+        tasks.spawn_local(async move {
+            while Instant::now() < until && !run.is_stopping() {
+                let due_ns = run.clock.now();
+                let mut next = Batch::default();
+                while !next.is_full(batch, largest) {
+                    next.add(make(&run, due_ns));
+                }
+                call(run.clone(), next).await?;
+            }
+            Ok(())
+        });
+    }
+    join(tasks).await
+}
+
+async fn join(mut tasks: JoinSet<Result<(), LoadError>>) -> Result<(), LoadError> {
+    while let Some(one) = tasks.join_next().await {
+        ended(one)?;
+    }
+    Ok(())
+}
+
+/// Sends a batch until each of its messages has an outcome. What has an unknown fate is repeated with the same id.
+async fn call(run: Rc<Run>, mut batch: Batch) -> Result<(), LoadError> {
+    let give_up = Instant::now() + RETRY_FOR;
+    loop {
+        let request =
+            Request::Enqueue { queue: run.queue.clone(), messages: core::mem::take(&mut batch.messages) };
+        let answer = run.client().request_ref(&request).await;
+        let Request::Enqueue { messages, .. } = request else { return Ok(()) };
+        let unknown = match answer {
+            Ok(Response::Enqueued { results }) if results.len() == batch.pending.len() => {
+                let mut unknown = Batch::default();
+                for ((pending, message), result) in batch.pending.iter().zip(messages).zip(results) {
+                    if outcome(&run, *pending, result) == Outcome::Unknown {
+                        unknown.add((*pending, message));
+                    }
+                }
+                unknown
+            }
+            Ok(_) => return Err(ClientError::Protocol("not an answer to an enqueue".into()).into()),
+            Err(ClientError::Refused(refusal)) if refusal.retry_is_safe() && !refusal.stored_unknown => {
+                for pending in &batch.pending {
+                    outcome(&run, *pending, Err(refusal.clone()));
+                }
+                return Ok(());
+            }
+            Err(error) if error.fate_unknown() || error.retry_is_safe() => Batch { messages, ..batch },
+            Err(error) => return Err(error.into()),
+        };
+        if unknown.pending.is_empty() {
+            return Ok(());
+        }
+        if Instant::now() >= give_up {
+            let state = &mut *run.state.borrow_mut();
+            for pending in &unknown.pending {
+                state.meter.counts.unknown += 1;
+                state.under_way -= 1;
+                state.own.unknown(pending.number);
+            }
+            return Ok(());
+        }
+        batch = unknown;
+        tokio::time::sleep(RETRY_PAUSE).await;
+    }
+}
+
+#[derive(PartialEq, Eq)]
+enum Outcome {
+    Known,
+    Unknown,
+}
+
+fn outcome(run: &Run, pending: Pending, result: Result<Enqueued, Refusal>) -> Outcome {
+    let now_ns = run.clock.now();
+    let state = &mut *run.state.borrow_mut();
+    match result {
+        Ok(Enqueued { id, duplicate, .. }) => {
+            state.meter.record(meter::ENQUEUE, now_ns.saturating_sub(pending.due_ns));
+            state.meter.counts.confirmed += 1;
+            if pending.first.is_some() {
+                state.meter.counts.duplicates += u64::from(duplicate);
+            } else if state.sequence.keyed() {
+                state.keyed = Some((pending.number, id));
+            }
+            if state.verify {
+                state.own.confirmed(pending.number, id, duplicate, pending.first, now_ns);
+            }
+        }
+        Err(refusal) if refusal.stored_unknown => return Outcome::Unknown,
+        Err(_) => {
+            state.meter.counts.refused += 1;
+            if state.verify {
+                state.own.refused(pending.number);
+            }
+        }
+    }
+    state.under_way -= 1;
+    Outcome::Known
+}

@@ -1,0 +1,236 @@
+//! What the load tells: a line for each interval, and the table and notes at the end.
+
+use super::meter::{self, Told};
+use super::run::{Run, State};
+use super::{Cpu, LoadError, LoadOptions, LookedUp};
+use core::fmt::Write as _;
+use overtake_measure::table::{Latencies, Row, milliseconds, render, thousands};
+use std::rc::Rc;
+
+/// Above this part of the server's CPU time the load tool is too expensive to be let out of account.
+const OWN_PART_MAX: f64 = 1.0 / 3.0;
+/// Above this part of one core, its one thread is busy.
+const BUSY_MIN: f64 = 0.9;
+/// Messages that were sent later than this after their time, at the 99th percentile, make latencies the tool's own.
+const LATE_NS_MAX: u64 = 2_000_000;
+
+/// Tells each interval.
+pub(super) struct Progress<'a> {
+    run: Rc<Run>,
+    tell: &'a mut dyn FnMut(&str),
+    start_ns: u64,
+}
+
+impl<'a> Progress<'a> {
+    pub(super) fn new(run: &Rc<Run>, tell: &'a mut dyn FnMut(&str)) -> Self {
+        Self { run: run.clone(), tell, start_ns: run.clock.now() }
+    }
+
+    pub(super) async fn tell(&mut self) -> Result<(), LoadError> {
+        let now_ns = self.run.clock.now();
+        let (told, violations) = {
+            let mut state = self.run.state.borrow_mut();
+            let told = state.meter.end_interval(now_ns / 1_000_000).map_err(LoadError::Io)?;
+            (told, state.violations().total())
+        };
+        // A server that does not answer in time is no reason to be silent.
+        let backlog =
+            self.run.client().stats(&self.run.queue).await.ok().map(|stats| {
+                [&stats.visible, &stats.delayed, &stats.leased].into_iter().flatten().sum::<u64>()
+            });
+        (self.tell)(&line((now_ns - self.start_ns) / 1_000_000_000, &told, backlog, violations));
+        Ok(())
+    }
+}
+
+fn line(at_s: u64, told: &Told, backlog: Option<u64>, violations: u64) -> String {
+    let per_second = |count: u64| thousands(count * 1_000 / told.length_ms);
+    let mut text = format!(
+        "{at_s:>5} s  sent {}/s  confirmed {}/s  delivered {}/s  acked {}/s",
+        per_second(told.counts.sent),
+        per_second(told.counts.confirmed),
+        per_second(told.counts.delivered),
+        per_second(told.counts.acked)
+    );
+    let p99 =
+        |name: &String| told.p99_ns.iter().find(|(other, _)| other == name).map(|(_, ns)| milliseconds(*ns));
+    if let Some(enqueue) = p99(&"enqueue".to_owned()) {
+        let _ = write!(text, "  p99 ms: enqueue {enqueue}");
+    }
+    for (name, ns) in &told.p99_ns {
+        if let Some(level) = name.strip_prefix("deliver.") {
+            let _ = write!(text, " {level} {}", milliseconds(*ns));
+        }
+    }
+    let _ = write!(text, "  backlog {}", backlog.map_or_else(|| "?".into(), thousands));
+    if violations > 0 {
+        let _ = write!(text, "  VIOLATIONS {violations}");
+    }
+    text
+}
+
+/// What is told at the end.
+pub(super) struct Report {
+    pub rows: Vec<Row>,
+    pub text: String,
+    pub violations: u64,
+}
+
+impl Report {
+    pub(super) fn new(
+        options: &LoadOptions,
+        state: &State,
+        before: Cpu,
+        after: Cpu,
+        looked_up: Option<LookedUp>,
+    ) -> Self {
+        let seconds = (after.at - before.at).as_secs_f64();
+        let used = |from: Option<std::time::Duration>, to: Option<std::time::Duration>| {
+            Some(to?.checked_sub(from?)?.as_secs_f64())
+        };
+        let (own, server) = (used(before.own, after.own), used(before.server, after.server));
+        let counts = state.meter.counts;
+        let cycles = counts.acked.max(if options.produce && !options.consume { counts.confirmed } else { 0 });
+        let rate_over = options.duration.as_secs_f64().min(seconds);
+        let mut rows = Vec::new();
+        let mut add =
+            |key: &str, name: &str, tag: usize, count: Option<u64>, over_s: f64, cpu: Option<f64>| {
+                let values = state.meter.total(tag).filter(|values| !values.is_empty());
+                if values.is_none() && count.unwrap_or(0) == 0 {
+                    return;
+                }
+                rows.push(Row {
+                    key: format!("load.{key}"),
+                    name: name.to_owned(),
+                    per_second: count.map(|count| count as f64 / over_s.max(1e-3)),
+                    latencies: values.map(|values| Latencies::from(values.clone())),
+                    cpu_s_per_million: cpu,
+                    ..Row::default()
+                });
+            };
+        let per_million = server.filter(|_| cycles > 0).map(|used| used * 1e6 / cycles as f64);
+        add("enqueue", "enqueue, due to confirmed", meter::ENQUEUE, Some(counts.confirmed), rate_over, None);
+        let mut level = 0;
+        while state.meter.total(meter::deliver(level)).is_some() {
+            let values = state.meter.total(meter::deliver(level)).map(|values| values.len());
+            let name = format!("deliver P{level}, due to first delivery");
+            add(&format!("deliver.P{level}"), &name, meter::deliver(level), values, seconds, None);
+            level += 1;
+        }
+        add(
+            "settle",
+            "ack and release, a call",
+            meter::SETTLE,
+            Some(counts.acked + counts.released),
+            seconds,
+            per_million,
+        );
+        add("send.late", "the load tool's own lateness", meter::SEND_LATE, None, seconds, None);
+        let violations = state.violations();
+        let mut text = render(&rows);
+        let _ = writeln!(
+            text,
+            "\nsent {}, confirmed {}, duplicates {}, refused {}, fate unknown {}; delivered {}, again {}, acked {}, released {}, abandoned {}, stale {}",
+            thousands(counts.sent),
+            thousands(counts.confirmed),
+            thousands(counts.duplicates),
+            thousands(counts.refused),
+            thousands(counts.unknown),
+            thousands(counts.delivered),
+            thousands(counts.redelivered),
+            thousands(counts.acked),
+            thousands(counts.released),
+            thousands(counts.abandoned),
+            thousands(counts.stale)
+        );
+        if let Some(own) = own {
+            let _ = write!(text, "CPU in {seconds:.1} s: load tool {own:.2} s");
+            if let Some(server) = server {
+                let _ = write!(text, ", server {server:.2} s");
+            }
+            if let Some(per_million) = per_million {
+                let _ = write!(text, ", {per_million:.1} s per million messages");
+            }
+            text.push('\n');
+        }
+        bottleneck(&mut text, state, seconds, own, server);
+        verdict(&mut text, state, looked_up);
+        for (broken, count) in &violations.counts {
+            let _ = writeln!(text, "VIOLATED: {}: {}", broken.text(), thousands(*count));
+        }
+        for violation in &violations.told {
+            let _ = writeln!(text, "  {violation}");
+        }
+        Self { rows, text, violations: violations.total() }
+    }
+}
+
+/// Says where the load tool itself, and not the server, may have set the figures.
+fn bottleneck(text: &mut String, state: &State, seconds: f64, own: Option<f64>, server: Option<f64>) {
+    if let (Some(own), Some(server)) = (own, server)
+        && own > server * OWN_PART_MAX
+    {
+        let percent = own * 100.0 / server.max(1e-3);
+        let _ = writeln!(
+            text,
+            "NOTE: the load tool used {percent:.0} % of the server's CPU time, more than a third: on one machine it slows the server down"
+        );
+    }
+    if own.is_some_and(|own| own > seconds * BUSY_MIN) {
+        let _ = writeln!(
+            text,
+            "NOTE: the load tool's thread was busy all the time: it is the bottleneck. Run several processes and merge their .hlog files"
+        );
+    }
+    let late = state.meter.total(meter::SEND_LATE).filter(|late| !late.is_empty());
+    let late_ns = late.map_or(0, |late| late.value_at_quantile(0.99));
+    if late_ns > LATE_NS_MAX {
+        let _ = writeln!(
+            text,
+            "NOTE: the load tool was late: 1 % of the messages were sent {} ms or more after their time, which their latencies contain",
+            milliseconds(late_ns)
+        );
+    }
+}
+
+fn verdict(text: &mut String, state: &State, looked_up: Option<LookedUp>) {
+    let Some(LookedUp { left, asked, there }) = looked_up else {
+        let _ = writeln!(text, "not verified (--no-verify)");
+        return;
+    };
+    let _ = write!(text, "verified: ");
+    if left == 0 && state.meter.counts.sent == 0 {
+        let _ = write!(text, "nothing was sent here");
+    } else if left == 0 {
+        let _ = write!(text, "every confirmed message was delivered and acked");
+    } else {
+        let (left, asked, there) = (thousands(left as u64), thousands(asked as u64), thousands(there as u64));
+        let _ =
+            write!(text, "{left} confirmed messages not acked; {asked} looked up, {there} are on the server");
+    }
+    if !state.others.is_empty() {
+        let _ = write!(text, "; messages of {} other runs were checked for doubles only", state.others.len());
+    }
+    let _ = writeln!(text, "; violations: {}", thousands(state.violations().total()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::meter::Counts;
+
+    #[test]
+    fn a_line_tells_rates_and_latencies() {
+        let counts = Counts { sent: 500, confirmed: 400, delivered: 300, acked: 200, ..Counts::default() };
+        let p99_ns = vec![
+            ("enqueue".to_owned(), 1_500_000),
+            ("settle".to_owned(), 1),
+            ("deliver.P0".to_owned(), 12_000_000),
+        ];
+        let told = Told { counts, length_ms: 500, p99_ns };
+        assert_eq!(
+            line(7, &told, Some(12_345), 3),
+            "    7 s  sent 1,000/s  confirmed 800/s  delivered 600/s  acked 400/s  p99 ms: enqueue 1.500 P0 12.0  backlog 12,345  VIOLATIONS 3"
+        );
+    }
+}

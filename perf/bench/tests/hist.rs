@@ -1,0 +1,106 @@
+//! The commands on histogram logs, through the binary: what they print, what they write, and their exit codes.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use overtake_measure::hlog::{Interval, LogWriter, histogram};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A folder that is removed on drop.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("overtake-hist-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    /// A log with these tags, each with values 1..=1000 times `scale` microseconds.
+    fn log(&self, name: &str, tags: &[&str], scale: u64) -> String {
+        let path = self.0.join(name);
+        let mut writer = LogWriter::new(std::fs::File::create(&path).unwrap(), &[], 1_000).unwrap();
+        for tag in tags {
+            let mut histogram = histogram();
+            (1..=1_000).for_each(|n| histogram.saturating_record(n * scale * 1_000));
+            writer
+                .write(&Interval { tag: (*tag).into(), start_ms: 1_000, length_ms: 1_000, histogram })
+                .unwrap();
+        }
+        path.display().to_string()
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.join(name).display().to_string()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Runs `overtake-perf hist` and gives its exit code and both outputs.
+fn hist(arguments: &[&str]) -> (i32, String, String) {
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_overtake-perf")).arg("hist").args(arguments).output().unwrap();
+    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code().unwrap(), text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+fn logs_of_two_processes_are_merged_and_printed() {
+    let folder = Folder::new("merge");
+    let (a, b) = (folder.log("a.hlog", &["enqueue", "settle"], 1), folder.log("b.hlog", &["enqueue"], 2));
+    let merged = folder.path("ab.hlog");
+    assert_eq!(hist(&["merge", "-o", &merged, &a, &b]).0, 0);
+    let (code, printed, _) = hist(&["print", &merged]);
+    assert_eq!((code, &printed), (0, &hist(&["print", &a, &b]).1));
+    let line = printed.lines().find(|line| line.starts_with("enqueue")).unwrap();
+    assert!(line.contains("2,000") && line.contains("2.001"), "{printed}");
+    let (_, only, _) = hist(&["print", &merged, "--tag", "settle"]);
+    assert_eq!(only.lines().count(), 3, "{only}");
+}
+
+#[test]
+fn a_regression_has_an_exit_code_of_its_own() {
+    let folder = Folder::new("compare");
+    let (a, b) = (folder.log("a.hlog", &["enqueue"], 100), folder.log("b.hlog", &["enqueue"], 120));
+    let (code, text, _) = hist(&["compare", &a, &b, "--max-regression", "10%", "--percentile", "99"]);
+    assert!(code == 1 && text.contains("+20.0 %") && text.contains("REGRESSION"), "{code} {text}");
+    assert_eq!(hist(&["compare", &a, &b, "--max-regression", "25%"]).0, 0);
+    assert_eq!(hist(&["compare", &b, &a]).0, 0);
+    assert_eq!(hist(&["compare", &a, &b, "--ignore-below", "30ms"]).0, 0);
+}
+
+#[test]
+fn plots_are_svg_or_png_by_name() {
+    let folder = Folder::new("plot");
+    let (a, b) = (folder.log("a.hlog", &["enqueue"], 1), folder.log("b.hlog", &["enqueue"], 2));
+    let (svg, png) = (folder.path("x.svg"), folder.path("x.png"));
+    assert_eq!(hist(&["plot", &a, "-o", &svg]), (0, String::new(), String::new()));
+    assert!(std::fs::read_to_string(&svg).unwrap().starts_with("<svg"));
+    assert_eq!(hist(&["plot", &a, &b, "-o", &png, "--chart", "rate"]).0, 0);
+    assert!(std::fs::read(&png).unwrap().starts_with(b"\x89PNG"));
+    let (code, _, error) = hist(&["plot", &a, "-o", &folder.path("x.pdf")]);
+    assert!(code == 2 && error.contains(".svg or .png"), "{error}");
+}
+
+#[test]
+fn damaged_and_foreign_files_are_told_with_their_line() {
+    let folder = Folder::new("damage");
+    let good = folder.log("a.hlog", &["enqueue", "settle"], 1);
+    let text = std::fs::read_to_string(&good).unwrap();
+    let cut = folder.path("cut.hlog");
+    std::fs::write(&cut, &text[..text.len() - 20]).unwrap();
+    let (code, out, error) = hist(&["print", &good, &cut]);
+    assert!(code == 2 && out.is_empty() && error.contains("cut.hlog, line 5:"), "{error}");
+    let foreign = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml").display().to_string();
+    let (code, _, error) = hist(&["print", &foreign]);
+    assert!(code == 2 && error.contains("Cargo.toml, line 1:"), "{error}");
+    let (code, _, error) = hist(&["print", &folder.path("missing.hlog")]);
+    assert!(code == 2 && error.contains("No such file"), "{error}");
+    let (code, _, error) = hist(&["print", &good, "--tag", "other"]);
+    assert!(code == 2 && error.contains("there are: enqueue, settle"), "{error}");
+}

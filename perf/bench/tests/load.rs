@@ -1,0 +1,112 @@
+//! The load tool against a server that does not keep its promises: it says so. (Against the real one it runs in
+//! `ci/e2e`.)
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[path = "../../../net/client/tests/common/mod.rs"]
+mod common;
+
+use clap::Parser;
+use common::{Act, Fake};
+use overtake_base::{MessageId, QueueConfig};
+use overtake_client::{EnqueueMessage, Enqueued, Refusal, Request, Response, Stats};
+use overtake_perf::load::{LoadError, LoadOptions, Outcome, run};
+
+#[derive(Parser)]
+struct Arguments {
+    #[command(flatten)]
+    options: LoadOptions,
+}
+
+async fn load(fake: &Fake, more: &str) -> Result<Outcome, LoadError> {
+    let connect = fake.address.to_string();
+    let fixed =
+        ["test", "--connect", &connect, "--duration", "300ms", "--interval", "100ms", "--drain", "200ms"];
+    run(&Arguments::parse_from(fixed.into_iter().chain(more.split_whitespace())).options, &mut |_| {}).await
+}
+
+/// What every server answers here to requests that the fake one does not know.
+fn common_answers(request: &Request, levels: u8) -> Act {
+    match request {
+        Request::GetQueue { .. } => {
+            Act::Answer(Response::Queue { config: QueueConfig::with_defaults(levels, 1) })
+        }
+        Request::Stats { .. } => Act::Answer(Response::Stats(Stats::default())),
+        Request::Inspect { .. } => Act::Answer(Response::Refused(Refusal::not_found("no such message"))),
+        _ => Act::Serve,
+    }
+}
+
+#[tokio::test]
+async fn messages_that_are_confirmed_and_not_stored_are_told() {
+    let fake = Fake::start();
+    let mut count = 0;
+    fake.hook(move |request| match request {
+        Request::Enqueue { messages, .. } => {
+            count += messages.len();
+            // All but the first fifty are thrown away.
+            if count <= 50 {
+                return Act::Serve;
+            }
+            let stored = |m: &EnqueueMessage| Ok(Enqueued { id: m.id.unwrap(), shard: 0, duplicate: false });
+            Act::Answer(Response::Enqueued { results: messages.iter().map(stored).collect() })
+        }
+        other => common_answers(other, 5),
+    });
+    let outcome = load(&fake, "--rate 1000").await.unwrap();
+    assert!((200..300).contains(&outcome.violations), "{}", outcome.text);
+    assert!(outcome.text.contains("VIOLATED: lost: "), "{}", outcome.text);
+    assert!(outcome.text.contains("was confirmed and is not there"), "{}", outcome.text);
+    let unverified = load(&fake, "--rate 1000 --no-verify").await.unwrap();
+    assert!(unverified.violations == 0 && unverified.text.contains("not verified"), "{}", unverified.text);
+}
+
+#[tokio::test]
+async fn an_id_that_was_not_sent_is_told() {
+    let fake = Fake::start();
+    fake.hook(|request| match request {
+        Request::Enqueue { messages, .. } => {
+            let other = messages.iter().map(|_| Ok(Enqueued { id: MessageId(7), shard: 0, duplicate: true }));
+            Act::Answer(Response::Enqueued { results: other.collect() })
+        }
+        other => common_answers(other, 5),
+    });
+    let outcome = load(&fake, "--produce --concurrency 1 --batch 10").await.unwrap();
+    assert!(outcome.text.contains("deduplication failed"), "{}", outcome.text);
+}
+
+#[tokio::test]
+async fn refusals_are_counted_and_are_no_violation() {
+    let fake = Fake::start();
+    fake.hook(|request| match request {
+        Request::Enqueue { .. } => Act::Answer(Response::Refused(Refusal::depth("full", 1))),
+        other => common_answers(other, 5),
+    });
+    let outcome = load(&fake, "--rate 1000").await.unwrap();
+    assert_eq!(outcome.violations, 0, "{}", outcome.text);
+    assert!(outcome.text.contains("sent 300, confirmed 0, duplicates 0, refused 300"), "{}", outcome.text);
+}
+
+#[tokio::test]
+async fn messages_of_others_end_the_run() {
+    let fake = Fake::start();
+    fake.hook(|request| common_answers(request, 5));
+    let client = overtake_client::Client::connect(overtake_client::ConnectOptions {
+        servers: vec![fake.address],
+        ..Default::default()
+    });
+    let message = EnqueueMessage { body: "somebody's work".into(), ..EnqueueMessage::default() };
+    client.await.unwrap().enqueue("load", vec![message]).await.unwrap();
+    let error = load(&fake, "--consume").await.unwrap_err();
+    assert!(matches!(error, LoadError::Foreign(..)), "{error}");
+    assert!(error.to_string().contains("which the load tool did not send"), "{error}");
+}
+
+#[tokio::test]
+async fn options_that_do_not_fit_the_queue_are_refused() {
+    let fake = Fake::start();
+    fake.hook(|request| common_answers(request, 3));
+    let error = load(&fake, "--rate 100").await.unwrap_err();
+    assert!(matches!(error, LoadError::Options(_)), "{error}");
+    assert!(error.to_string().contains("--mix has 5 levels and queue load has 3"), "{error}");
+}

@@ -1,0 +1,77 @@
+//! Logs of several processes, or of several runs, made into one.
+
+use crate::hlog::{Interval, Log};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+/// Adds intervals of the same tag that started in the same span of time, as long as the longest interval of all logs, and
+/// sorts them by time and tag. Nothing is lost: the counts of what comes out are those of what went in.
+///
+/// # Errors
+/// Where two histograms cannot be added; says of which tag.
+pub fn merge(logs: &[Log]) -> Result<Log, String> {
+    let all = || logs.iter().flat_map(|log| &log.intervals);
+    let span_ms = all().map(|interval| interval.length_ms).max().unwrap_or(0).max(1);
+    let first_ms = all().map(|interval| interval.start_ms).min().unwrap_or(0);
+    let mut merged: BTreeMap<(u64, &str), Interval> = BTreeMap::new();
+    for interval in all() {
+        // Processes do not start in the same millisecond: what starts within half a span of another belongs to it.
+        let span = (interval.start_ms - first_ms + span_ms / 2) / span_ms;
+        match merged.entry((span, &interval.tag)) {
+            Entry::Vacant(entry) => {
+                entry.insert(interval.clone());
+            }
+            Entry::Occupied(mut entry) => {
+                let sum = entry.get_mut();
+                let end_ms = sum.end_ms().max(interval.end_ms());
+                sum.start_ms = sum.start_ms.min(interval.start_ms);
+                sum.length_ms = end_ms - sum.start_ms;
+                sum.histogram.add(&interval.histogram).map_err(|error| {
+                    format!("intervals of tag {:?} cannot be added: {error}", interval.tag)
+                })?;
+            }
+        }
+    }
+    Ok(Log { intervals: merged.into_values().collect() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hlog::histogram;
+
+    fn log(start_ms: u64, tags: &[&str]) -> Log {
+        let intervals = tags.iter().zip(0..).map(|(tag, number)| {
+            let mut histogram = histogram();
+            histogram.saturating_record(1_000 * (number + 1));
+            Interval { tag: (*tag).into(), start_ms: start_ms + 1_000 * number, length_ms: 1_000, histogram }
+        });
+        Log { intervals: intervals.collect() }
+    }
+
+    #[test]
+    fn intervals_of_the_same_time_and_tag_are_added() {
+        let merged = merge(&[log(50_000, &["a", "a", "b"]), log(50_400, &["a", "a", "a"])]).unwrap();
+        let told: Vec<_> = merged
+            .intervals
+            .iter()
+            .map(|i| (i.tag.as_str(), i.start_ms, i.length_ms, i.histogram.len()))
+            .collect();
+        assert_eq!(
+            told,
+            [
+                ("a", 50_000, 1_400, 2),
+                ("a", 51_000, 1_400, 2),
+                ("a", 52_400, 1_000, 1),
+                ("b", 52_000, 1_000, 1)
+            ]
+        );
+    }
+
+    #[test]
+    fn runs_at_other_times_stay_apart() {
+        let merged = merge(&[log(900_000, &["a"]), log(0, &["a"])]).unwrap();
+        assert_eq!(merged.intervals.iter().map(|i| i.start_ms).collect::<Vec<_>>(), [0, 900_000]);
+        assert_eq!(merge(&[]).unwrap(), Log::default());
+    }
+}

@@ -1,0 +1,117 @@
+//! What a log says for each tag: count, rate and percentiles.
+
+use crate::hlog::{Log, histogram};
+use crate::table::{align, milliseconds, thousands};
+use hdrhistogram::Histogram;
+use std::collections::BTreeMap;
+
+/// Percentiles that are printed.
+pub const PERCENTILES: [f64; 5] = [50.0, 90.0, 99.0, 99.9, 99.99];
+
+/// Everything measured under one tag.
+#[derive(Clone, Debug)]
+pub struct Total {
+    /// All values.
+    pub histogram: Histogram<u64>,
+    /// Start of its first interval, in milliseconds since 1970.
+    pub start_ms: u64,
+    /// End of its last interval.
+    pub end_ms: u64,
+}
+
+impl Total {
+    /// Values a second.
+    #[must_use]
+    pub fn per_second(&self) -> f64 {
+        self.histogram.len() as f64 * 1e3 / (self.end_ms - self.start_ms).max(1) as f64
+    }
+}
+
+/// The totals of each tag of a log.
+///
+/// # Errors
+/// Where histograms of one tag cannot be added.
+pub fn totals(log: &Log) -> Result<BTreeMap<String, Total>, String> {
+    let mut totals: BTreeMap<String, Total> = BTreeMap::new();
+    for interval in &log.intervals {
+        let (start_ms, end_ms) = (interval.start_ms, interval.end_ms());
+        let empty = || Total { histogram: histogram(), start_ms, end_ms };
+        let total = totals.entry(interval.tag.clone()).or_insert_with(empty);
+        total.start_ms = total.start_ms.min(start_ms);
+        total.end_ms = total.end_ms.max(end_ms);
+        let added = total.histogram.add(&interval.histogram);
+        added.map_err(|error| format!("intervals of tag {:?} cannot be added: {error}", interval.tag))?;
+    }
+    Ok(totals)
+}
+
+/// What a person calls a tag.
+#[must_use]
+pub fn name_of(tag: &str) -> &str {
+    if tag.is_empty() { "(no tag)" } else { tag }
+}
+
+/// The totals as a table, in milliseconds.
+#[must_use]
+pub fn render(totals: &BTreeMap<String, Total>) -> String {
+    let head = ["tag", "count", "per second", "mean ms", "p50", "p90", "p99", "p99.9", "p99.99", "max"];
+    let mut cells = vec![head.map(str::to_owned)];
+    for (tag, total) in totals {
+        let values = &total.histogram;
+        let percentile = |at: usize| match values.is_empty() {
+            true => "-".to_owned(),
+            false => milliseconds(values.value_at_percentile(PERCENTILES[at])),
+        };
+        cells.push([
+            name_of(tag).to_owned(),
+            thousands(values.len()),
+            thousands(total.per_second().round() as u64),
+            milliseconds(values.mean().round() as u64),
+            percentile(0),
+            percentile(1),
+            percentile(2),
+            percentile(3),
+            percentile(4),
+            milliseconds(values.max()),
+        ]);
+    }
+    align(&cells, core::array::from_fn(|column| column == 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hlog::Interval;
+
+    #[test]
+    fn intervals_of_a_tag_are_one_line() {
+        let interval = |tag: &str, start_ms, values: core::ops::Range<u64>| {
+            let mut histogram = histogram();
+            values.for_each(|ms| histogram.saturating_record(ms * 1_000_000));
+            Interval { tag: tag.into(), start_ms, length_ms: 500, histogram }
+        };
+        let log = Log {
+            intervals: vec![
+                interval("deliver.P0", 1_000, 1..501),
+                interval("deliver.P0", 1_500, 501..1_001),
+                interval("", 0, 0..0),
+            ],
+        };
+        let text = render(&totals(&log).unwrap());
+        let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(lines[2], ["(no", "tag)", "0", "0", "0.000", "-", "-", "-", "-", "-", "0.000"]);
+        let p0 = [
+            "deliver.P0",
+            "1,000",
+            "1,000",
+            "500.5",
+            "500.2",
+            "900.2",
+            "990.4",
+            "1000.3",
+            "1000.3",
+            "1000.3",
+        ];
+        assert_eq!(lines[3], p0);
+    }
+}

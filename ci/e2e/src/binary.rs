@@ -26,23 +26,41 @@ pub fn command() -> Command {
     command
 }
 
-/// Selects the whole workspace and a test beside the binary: so the choice of features, those of test dependencies
-/// included, is that of `cargo test --workspace`, and nothing is compiled a second time.
+/// An example program of the Rust client. Builds all of them on first use.
+pub fn example(name: &str) -> Command {
+    static EXAMPLES: OnceLock<Vec<(String, PathBuf)>> = OnceLock::new();
+    let built = EXAMPLES.get_or_init(|| cargo_build(&["--examples"]));
+    let path = built.iter().find(|(target, _)| target == name).map(|(_, path)| path);
+    Command::new(path.unwrap_or_else(|| panic!("there is no example {name}: {built:?}")))
+}
+
 fn build() -> PathBuf {
+    let built = cargo_build(&["--bin", "overtake"]);
+    let overtake = built.into_iter().find(|(target, _)| target == "overtake");
+    overtake.expect("cargo names the executable it built").1
+}
+
+/// Builds targets; gives their names and executables. Selects the whole workspace and a test beside them: so the choice
+/// of features, those of test dependencies included, is that of `cargo test --workspace`, and nothing is compiled a
+/// second time.
+fn cargo_build(targets: &[&str]) -> Vec<(String, PathBuf)> {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../Cargo.toml");
     let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-        .args(["build", "--workspace", "--bin", "overtake", "--test", "bad_starts"])
+        .args(["build", "--workspace", "--test", "bad_starts"])
+        .args(targets)
         .arg("--message-format=json-render-diagnostics")
         .arg("--manifest-path")
         .arg(manifest)
         .stderr(Stdio::inherit())
         .output()
         .expect("cargo can be started");
-    assert!(output.status.success(), "building overtake failed: {}", output.status);
+    assert!(output.status.success(), "building {targets:?} failed: {}", output.status);
+    let executable = |message: Value| {
+        let path = message["executable"].as_str()?;
+        Some((message["target"]["name"].as_str()?.to_owned(), PathBuf::from(path)))
+    };
     String::from_utf8_lossy(&output.stdout)
         .lines()
-        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
-        .filter(|message| message["target"]["name"] == "overtake")
-        .find_map(|message| message["executable"].as_str().map(PathBuf::from))
-        .expect("cargo names the executable it built")
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok().and_then(executable))
+        .collect()
 }

@@ -13,6 +13,7 @@ pub mod gateway;
 pub mod history;
 pub mod load;
 
+pub mod python;
 pub mod queue;
 pub mod raw;
 pub mod scratch;

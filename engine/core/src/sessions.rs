@@ -9,11 +9,9 @@ use bytes::Bytes;
 use overtake_base::hash::Map;
 use overtake_base::limits::SESSION_REQUESTS_MAX;
 use overtake_base::{CoreId, QueueId};
+use overtake_wire::code;
 use overtake_wire::message::{ErrorCode, Refusal, Request, Response};
 use std::collections::BTreeMap;
-
-/// Application error code of a connection whose bytes cannot be understood.
-pub const CLOSE_MALFORMED: u32 = 1;
 
 /// All sessions of the core.
 #[derive(Default)]
@@ -101,10 +99,14 @@ impl Core {
                 state.under_way += 1;
                 let refusal = Refusal::new(ErrorCode::Invalid, format!("{malformed}"));
                 self.respond(Origin::Session { session, request }, refused(refusal));
+                if malformed == overtake_wire::WRONG_VERSION {
+                    let reason = "a client of another version";
+                    self.out.push(Output::CloseSession { session, code: code::VERSION, reason });
+                }
             }
             Err((None, _)) => {
                 let reason = "a frame that is not one of this protocol";
-                self.out.push(Output::CloseSession { session, code: CLOSE_MALFORMED, reason });
+                self.out.push(Output::CloseSession { session, code: code::FRAME, reason });
             }
         }
     }

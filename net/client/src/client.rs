@@ -4,7 +4,8 @@ use crate::error::ClientError;
 use crate::options::ConnectOptions;
 use crate::pool::Pool;
 use crate::session::Call;
-use overtake_wire::message::{Request, Response};
+use overtake_wire::message::{ErrorCode, Refusal, Request, Response};
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinHandle;
@@ -13,7 +14,11 @@ use tokio::time::Instant;
 /// A client of a queue server. Cheap to clone; clones share its connections, and the last one to go closes them.
 ///
 /// Any number of requests may be under way at a time. Lost connections are made again in the background; a request
-/// waits for one up to its time-out.
+/// waits for one up to its time-out. With several servers requests go to each in turn: one that is gone, or that
+/// confirms nothing any more, is left out until it is back, and what one refuses because it does not lead, has no
+/// quorum, or is stopping, is asked of the others before the refusal is handed on. Requests that change nothing are
+/// asked again where their connection is lost; for others that is the caller's choice ([`ClientError::fate_unknown`]),
+/// which [`crate::Producer`], [`crate::Consumer`] and [`crate::Worker`] make.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), overtake_client::ClientError> {
@@ -81,28 +86,63 @@ impl Client {
             _ => Duration::ZERO,
         };
         let deadline = Instant::now() + self.inner.request_timeout + wait;
-        let call = self.hand_over(request, deadline).await?;
-        match tokio::time::timeout_at(deadline, call.answer()).await {
-            Ok(Ok(Response::Refused(refusal))) => Err(ClientError::Refused(refusal)),
-            Ok(outcome) => outcome,
-            Err(_) => Err(ClientError::TimedOut),
+        let mut unable: Vec<SocketAddr> = Vec::new();
+        loop {
+            let (server, call) = self.hand_over(request, deadline, &unable).await?;
+            match tokio::time::timeout_at(deadline, call.answer()).await {
+                Ok(Ok(Response::Refused(refusal))) => {
+                    unable.push(server);
+                    if !may_be_served_elsewhere(&refusal) || self.inner.pool.pick(&unable).is_none() {
+                        return Err(ClientError::Refused(refusal));
+                    }
+                }
+                Ok(Err(ClientError::ConnectionLost)) if only_looks(request) => {}
+                Ok(outcome) => return outcome,
+                Err(_) => return Err(ClientError::TimedOut),
+            }
         }
     }
 
-    /// Gives the request to a connection. One that was lost a moment ago has not taken it: the next one gets it.
-    async fn hand_over(&self, request: &Request, deadline: Instant) -> Result<Call, ClientError> {
+    /// Gives the request to a connection, of a server that is not `unable` where there is one. One that was lost a
+    /// moment ago has not taken it: the next one gets it.
+    async fn hand_over(
+        &self,
+        request: &Request,
+        deadline: Instant,
+        unable: &[SocketAddr],
+    ) -> Result<(SocketAddr, Call), ClientError> {
         loop {
-            let link = self.inner.pool.link(deadline).await?;
+            let link = match self.inner.pool.pick(unable) {
+                Some(link) => link,
+                None => self.inner.pool.link(deadline).await?,
+            };
             match tokio::time::timeout_at(deadline, link.session(request).call(request)).await {
                 // The task that keeps the connection takes it out of the pool.
                 Ok(Err(ClientError::ConnectionLost)) => tokio::task::yield_now().await,
-                Ok(outcome) => return outcome,
+                Ok(outcome) => return outcome.map(|call| (link.server(), call)),
                 Err(_) => {
                     let reason = "too much waits to be sent".to_owned();
                     return Err(ClientError::Connect { server: link.server().to_string(), reason });
                 }
             }
         }
+    }
+
+    /// The connections that are up, for those who watch over a client.
+    #[must_use]
+    pub fn connections(&self) -> Vec<ConnectionStatus> {
+        let status = |link: &Arc<crate::link::Link>| {
+            let welcome = link.welcome();
+            ConnectionStatus {
+                server: link.server(),
+                node: welcome.node,
+                core: welcome.core,
+                cores: welcome.cores,
+                version: welcome.version.clone(),
+                answering: !link.is_doubtful(),
+            }
+        };
+        self.inner.pool.up().iter().map(status).collect()
     }
 
     /// Ends the connections. What is under way fails with [`ClientError::ConnectionLost`], later requests with
@@ -113,5 +153,53 @@ impl Client {
         for task in tasks {
             let _ = task.await;
         }
+    }
+}
+
+/// One connection that is up.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ConnectionStatus {
+    /// Its server's address.
+    pub server: SocketAddr,
+    /// The node that answered there.
+    pub node: u64,
+    /// The core that serves the connection.
+    pub core: u16,
+    /// Cores of the node.
+    pub cores: u16,
+    /// Version of the server.
+    pub version: String,
+    /// False where the server has confirmed nothing for a second: others are asked first.
+    pub answering: bool,
+}
+
+/// The server did nothing and cannot for now; another one may: it leads, or is not stopping.
+fn may_be_served_elsewhere(refusal: &Refusal) -> bool {
+    matches!(refusal.code, ErrorCode::NoQuorum | ErrorCode::Stopping) && refusal.retry_is_safe()
+}
+
+/// True for requests that change nothing, so that they are simply asked again where the connection is lost.
+const fn only_looks(request: &Request) -> bool {
+    match request {
+        Request::GetQueue { .. }
+        | Request::ListQueues { .. }
+        | Request::Stats { .. }
+        | Request::Peek { .. }
+        | Request::Inspect { .. }
+        | Request::DlqList { .. }
+        | Request::Cluster
+        | Request::Ready
+        | Request::Metrics => true,
+        Request::Hello { .. }
+        | Request::PutQueue { .. }
+        | Request::DeleteQueue { .. }
+        | Request::Enqueue { .. }
+        | Request::Receive(_)
+        | Request::CancelReceive { .. }
+        | Request::Settle(_)
+        | Request::Cancel { .. }
+        | Request::Purge { .. }
+        | Request::DlqRedrive(_)
+        | Request::DlqPurge { .. } => false,
     }
 }

@@ -2,8 +2,27 @@
 
 use core::fmt;
 use overtake_wire::message::Refusal;
+use std::time::Duration;
 
-/// Why a request has no answer, or not the one asked for.
+/// Why a request has no answer, or not the one asked for. The list is closed: a new kind is a new version of this crate
+/// that does not compile where it is not handled.
+///
+/// ```
+/// use overtake_client::{ClientError, EnqueueMessage};
+///
+/// /// What to do with a message that could not be stored.
+/// fn next_step(error: &ClientError, message: &EnqueueMessage) -> &'static str {
+///     let named = message.id.is_some() || message.dedup_key.is_some();
+///     match error {
+///         _ if error.retry_is_safe() => "nothing was stored: send it again after `retry_after`",
+///         _ if error.fate_unknown() && named => "it may be stored: a repeat is answered as a duplicate",
+///         _ if error.fate_unknown() => "it may be stored: a repeat may store it twice",
+///         _ => "a repeat would fail in the same way",
+///     }
+/// }
+/// let message = EnqueueMessage { dedup_key: Some("order-7".into()), ..EnqueueMessage::default() };
+/// assert!(next_step(&ClientError::TimedOut, &message).ends_with("answered as a duplicate"));
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ClientError {
     /// The server refused the request.
@@ -37,6 +56,22 @@ impl ClientError {
             Self::Options(_) | Self::ConnectionLost | Self::TimedOut | Self::Protocol(_) | Self::Closed => {
                 false
             }
+        }
+    }
+
+    /// True where the cause may pass by itself and the request may then succeed, whether or not this one was carried
+    /// out: worth another try for a request that may be done twice.
+    #[must_use]
+    pub const fn passes(&self) -> bool {
+        (self.retry_is_safe() || self.fate_unknown()) && !matches!(self, Self::Protocol(_))
+    }
+
+    /// How long the server asks to wait before the next try; zero where it does not say.
+    #[must_use]
+    pub fn retry_after(&self) -> Duration {
+        match self {
+            Self::Refused(refusal) => Duration::from_millis(u64::from(refusal.retry_after_ms.unwrap_or(0))),
+            _ => Duration::ZERO,
         }
     }
 

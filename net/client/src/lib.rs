@@ -2,26 +2,58 @@
 //!
 //! - [`Client`]: one method for each request of the protocol; connections are kept, made again, and shared.
 //! - [`Producer`]: stores many messages, batched, and repeats what was not confirmed without storing it twice.
+//! - [`Consumer`]: gives messages to be settled by hand, keeps their leases, settles in batches.
 //! - [`Worker`]: hands messages to a function, extends leases while it works, acks, releases, stops without loss.
+//!
+//! Everything that can go wrong is a [`ClientError`], which says whether a retry is safe. `examples/` has a whole
+//! program for each role: `cargo run -p overtake-client --example producer -- 127.0.0.1:7400 jobs` while
+//! `overtake dev` runs.
+//!
+//! ```no_run
+//! use overtake_client::{
+//!     Client, ClientError, ConnectOptions, Delivered, EnqueueMessage, Producer, ProducerOptions, Worker, WorkerOptions,
+//! };
+//!
+//! #[tokio::main(flavor = "current_thread")]
+//! async fn main() -> Result<(), ClientError> {
+//!     let client = Client::connect(ConnectOptions::default()).await?;
+//!     let producer = Producer::new(client.clone(), "mail", ProducerOptions::default());
+//!     let message = EnqueueMessage { priority: 1, body: "hello".into(), ..EnqueueMessage::default() };
+//!     println!("stored as {}", producer.send(message).await?.await?.id);
+//!
+//!     let worker = Worker::start(client, "mail", WorkerOptions::default(), |message: Delivered| async move {
+//!         println!("{}", core::str::from_utf8(&message.body)?);
+//!         Ok(())
+//!     });
+//!     tokio::signal::ctrl_c().await.ok();
+//!     println!("{:?}", worker.stop().await);
+//!     Ok(())
+//! }
+//! ```
 
 mod backoff;
 mod calls;
 mod client;
+mod consumer;
 mod entropy;
 mod error;
+mod lease;
 mod link;
 mod options;
 mod pool;
 mod producer;
 mod quic;
 mod session;
+mod settler;
 mod tls;
 mod worker;
 
 pub use calls::{Page, SettledLists};
-pub use client::Client;
+pub use client::{Client, ConnectionStatus};
+pub use consumer::{Consumer, ConsumerOptions};
 pub use entropy::MessageIds;
 pub use error::ClientError;
+pub use lease::LeasedMessage;
 pub use options::{ConnectOptions, Trust};
 pub use overtake_base::{MessageId, QueueConfig, QueueConfigPatch, Receipt, UnixMillis};
 pub use overtake_wire::message::{
@@ -30,4 +62,5 @@ pub use overtake_wire::message::{
     RedriveSelection, Refusal, Release, Request, Response, Settle, Settled, ShardStatus, Stats,
 };
 pub use producer::{Confirmation, Producer, ProducerOptions};
-pub use worker::{HandlerError, Report, Worker, WorkerOptions};
+pub use settler::Settling;
+pub use worker::{HandlerError, Report, Retry, RetryAfter, Worker, WorkerOptions};

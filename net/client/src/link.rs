@@ -2,15 +2,26 @@
 
 use crate::error::ClientError;
 use crate::quic::Connector;
-use crate::session::{Greeting, Session};
+use crate::session::{Greeting, Session, Welcome};
 use overtake_wire::message::Request;
-use quinn::{Connection, Endpoint, VarInt};
+use quinn::{Connection, ConnectionStats, Endpoint, VarInt};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use tokio::time::MissedTickBehavior;
 
 /// How long a closing connection may take to say so to the server.
 const CLOSE_WAIT: Duration = Duration::from_millis(250);
+
+/// How often it is looked whether a server still speaks. Looks are counted, not time, so that a client that was
+/// stopped for a while does not take its own sleep for the server's.
+const LOOK: Duration = Duration::from_millis(500);
+/// Looks without a sign of life, with something sent that a living server confirms at once, after which others are
+/// asked first.
+const DOUBTFUL_LOOKS: u32 = 2;
+/// And after which the connection is given up, long before its idle time-out.
+const SILENT_LOOKS: u32 = 10;
 
 /// The streams of a connection.
 #[derive(Clone, Copy)]
@@ -43,6 +54,8 @@ pub(crate) struct Link {
     connection: Connection,
     endpoint: Endpoint,
     sessions: [Arc<Session>; LANES],
+    welcome: Welcome,
+    doubtful: AtomicBool,
 }
 
 impl Link {
@@ -53,7 +66,9 @@ impl Link {
     ) -> Result<Self, ClientError> {
         let (endpoint, connection) = connector.connect(server).await?;
         match greet(connector, server, &connection, token).await {
-            Ok(sessions) => Ok(Self { connection, endpoint, sessions }),
+            Ok((sessions, welcome)) => {
+                Ok(Self { connection, endpoint, sessions, welcome, doubtful: AtomicBool::new(false) })
+            }
             Err(error) => {
                 // Streams that were welcomed before another was not have tasks that hold the connection.
                 connection.close(VarInt::from_u32(0), b"");
@@ -70,9 +85,36 @@ impl Link {
         self.connection.remote_address()
     }
 
+    pub(crate) const fn welcome(&self) -> &Welcome {
+        &self.welcome
+    }
+
+    /// True where the server has not confirmed for a while what was sent.
+    pub(crate) fn is_doubtful(&self) -> bool {
+        self.doubtful.load(Ordering::Relaxed)
+    }
+
     /// Resolves when the connection is gone, for whatever reason.
     pub(crate) async fn lost(&self) -> String {
-        self.connection.closed().await.to_string()
+        tokio::select! {
+            reason = self.connection.closed() => reason.to_string(),
+            () = self.silent() => "nothing comes from the server any more".to_owned(),
+        }
+    }
+
+    /// Resolves when a server has confirmed nothing for too long. A machine that lost its power says no goodbye.
+    async fn silent(&self) {
+        let mut silence = Silence::default();
+        let mut looks = tokio::time::interval(LOOK);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            looks.tick().await;
+            silence.look(&Seen::of(&self.connection.stats()));
+            self.doubtful.store(silence.looks >= DOUBTFUL_LOOKS, Ordering::Relaxed);
+            if silence.looks >= SILENT_LOOKS {
+                return;
+            }
+        }
     }
 
     /// Ends the connection; everything pending on it fails.
@@ -84,12 +126,14 @@ impl Link {
     }
 }
 
+type Greeted = ([Arc<Session>; LANES], Welcome);
+
 async fn greet(
     connector: &Connector,
     server: SocketAddr,
     connection: &Connection,
     token: &str,
-) -> Result<[Arc<Session>; LANES], ClientError> {
+) -> Result<Greeted, ClientError> {
     let failed = |reason: String| ClientError::Connect { server: server.to_string(), reason };
     match tokio::time::timeout(connector.timeout(), sessions(connection, token)).await {
         Ok(Err(ClientError::ConnectionLost)) => Err(failed(
@@ -100,14 +144,81 @@ async fn greet(
     }
 }
 
-async fn sessions(connection: &Connection, token: &str) -> Result<[Arc<Session>; LANES], ClientError> {
+async fn sessions(connection: &Connection, token: &str) -> Result<Greeted, ClientError> {
     // All are greeted before the first answer is waited for: one round trip for all.
     let open = || Greeting::open(connection, token);
     let [a, b, c, d] = [open().await?, open().await?, open().await?, open().await?];
-    Ok([
-        a.welcomed(connection).await?,
-        b.welcomed(connection).await?,
-        c.welcomed(connection).await?,
-        d.welcomed(connection).await?,
-    ])
+    let (a, welcome) = a.welcomed(connection).await?;
+    let sessions = [
+        a,
+        b.welcomed(connection).await?.0,
+        c.welcomed(connection).await?.0,
+        d.welcomed(connection).await?.0,
+    ];
+    Ok((sessions, welcome))
+}
+
+/// What went over a connection so far.
+#[derive(Clone, Copy, Default)]
+struct Seen {
+    received: u64,
+    /// Frames sent that the other side must confirm.
+    asked: u64,
+}
+
+impl Seen {
+    fn of(stats: &ConnectionStats) -> Self {
+        let sent = &stats.frame_tx;
+        // Whichever of these QUIC takes to probe a peer that does not answer.
+        let asked = [
+            sent.stream,
+            sent.ping,
+            sent.immediate_ack,
+            sent.crypto,
+            sent.new_connection_id,
+            sent.retire_connection_id,
+            sent.max_data,
+            sent.max_stream_data,
+            sent.reset_stream,
+            sent.stop_sending,
+        ];
+        Self { received: stats.udp_rx.datagrams, asked: asked.iter().sum() }
+    }
+}
+
+/// Counts looks in a row at which something was asked and nothing had come.
+#[derive(Default)]
+struct Silence {
+    looks: u32,
+    /// At the last look at which something had come.
+    last: Seen,
+}
+
+impl Silence {
+    fn look(&mut self, now: &Seen) {
+        if now.received != self.last.received {
+            *self = Self { looks: 0, last: *now };
+        } else if now.asked > self.last.asked {
+            self.looks += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_must_be_confirmed_and_is_not_makes_a_silence() {
+        let mut silence = Silence::default();
+        let mut look = |received, asked| {
+            silence.look(&Seen { received, asked });
+            silence.looks
+        };
+        assert_eq!(look(5, 5), 0);
+        // Nothing was sent: nothing is to be heard.
+        assert_eq!((look(5, 5), look(5, 5)), (0, 0));
+        assert_eq!((look(5, 6), look(5, 6), look(5, 8)), (1, 2, 3));
+        assert_eq!((look(6, 9), look(6, 9), look(6, 10)), (0, 0, 1));
+    }
 }

@@ -43,6 +43,7 @@ impl Pool {
                     connector: connector.clone(),
                     server: *server,
                     token: options.token.clone(),
+                    connections: options.connections,
                 };
                 tasks.push(tokio::spawn(keeper.run(first.clone())));
             }
@@ -61,13 +62,13 @@ impl Pool {
 
     /// A connection that is up, each in turn; waits for one until `deadline`.
     pub(crate) async fn link(&self, deadline: Instant) -> Result<Arc<Link>, ClientError> {
-        if let Some(link) = self.pick() {
+        if let Some(link) = self.pick(&[]) {
             return Ok(link);
         }
         let mut links = self.links.subscribe();
         let changed = links.wait_for(|links| links.closed || !links.up.is_empty());
         let waited = tokio::time::timeout_at(deadline, changed).await.is_ok();
-        match self.pick() {
+        match self.pick(&[]) {
             Some(link) => Ok(link),
             None => {
                 let links = self.links.borrow();
@@ -84,10 +85,44 @@ impl Pool {
         }
     }
 
-    fn pick(&self) -> Option<Arc<Link>> {
+    /// A connection to a server that is not among `avoided`, each in turn; one whose server seems to be gone only where
+    /// there is no other.
+    pub(crate) fn pick(&self, avoided: &[SocketAddr]) -> Option<Arc<Link>> {
         let links = self.links.borrow();
-        let turn = if links.up.len() > 1 { self.next.fetch_add(1, Ordering::Relaxed) } else { 0 };
-        links.up.get(turn.checked_rem(links.up.len())?).cloned()
+        let up = &links.up;
+        let turn = if up.len() > 1 { self.next.fetch_add(1, Ordering::Relaxed) } else { 0 };
+        let mut last_resort = None;
+        for step in 0..up.len() {
+            let link = &up[turn.wrapping_add(step) % up.len()];
+            if avoided.contains(&link.server()) {
+                continue;
+            }
+            if !link.is_doubtful() {
+                return Some(link.clone());
+            }
+            last_resort.get_or_insert(link);
+        }
+        last_resort.cloned()
+    }
+
+    /// What is up now.
+    pub(crate) fn up(&self) -> Vec<Arc<Link>> {
+        self.links.borrow().up.clone()
+    }
+
+    /// Takes in a new connection. With `spread` only where its core does not have its part of the connections already.
+    fn add(&self, link: &Arc<Link>, connections: usize, spread: bool) -> bool {
+        self.links.send_if_modified(|links| {
+            let (welcome, server) = (link.welcome(), link.server());
+            let part = connections.div_ceil(usize::from(welcome.cores.max(1)));
+            let same = |up: &&Arc<Link>| up.server() == server && up.welcome().core == welcome.core;
+            if spread && links.up.iter().filter(same).count() >= part {
+                return false;
+            }
+            links.failure = None;
+            links.up.push(link.clone());
+            true
+        })
     }
 
     /// Tells the background tasks to end their connections and then themselves.
@@ -116,13 +151,20 @@ struct Keeper {
     connector: Arc<Connector>,
     server: SocketAddr,
     token: String,
+    /// To this server, by all its keepers.
+    connections: usize,
 }
+
+/// How often a connection that came to a core with enough of them is made anew. The kernel draws the core by the
+/// client's port.
+const SPREAD_TRIES: u32 = 16;
 
 impl Keeper {
     async fn run(self, first: mpsc::UnboundedSender<Result<(), ClientError>>) {
         let mut first = Some(first);
         let mut backoff = Backoff::default();
         let mut closing = self.pool.links.subscribe();
+        let mut spread_tries = SPREAD_TRIES;
         loop {
             let established = tokio::select! {
                 established = Link::establish(&self.connector, self.server, &self.token) => established,
@@ -132,10 +174,12 @@ impl Keeper {
                 Ok(link) => {
                     backoff = Backoff::default();
                     let link = Arc::new(link);
-                    self.pool.links.send_modify(|links| {
-                        links.failure = None;
-                        links.up.push(link.clone());
-                    });
+                    if !self.pool.add(&link, self.connections, spread_tries > 0) {
+                        spread_tries -= 1;
+                        tokio::spawn(async move { link.close().await });
+                        continue;
+                    }
+                    spread_tries = SPREAD_TRIES;
                     if let Some(first) = first.take() {
                         let _ = first.send(Ok(()));
                     }

@@ -257,7 +257,7 @@ impl Sender {
                 Err(error) => (batch, Some(error)),
             };
             let Some(error) = error else { return };
-            let pause = backoff.next_delay().max(retry_after(&error));
+            let pause = backoff.next_delay().max(error.retry_after());
             if !may_repeat(&error) || Instant::now() + pause >= give_up {
                 for waiting in left {
                     let _ = waiting.outcome.send(Err(error.clone()));
@@ -275,15 +275,6 @@ fn may_repeat(error: &ClientError) -> bool {
     error.retry_is_safe() || error.fate_unknown()
 }
 
-fn retry_after(error: &ClientError) -> Duration {
-    match error {
-        ClientError::Refused(refusal) => {
-            Duration::from_millis(u64::from(refusal.retry_after_ms.unwrap_or(0)))
-        }
-        _ => Duration::ZERO,
-    }
-}
-
 /// Tells the outcomes that are final. Gives the messages to repeat, with the reason that asks for the longest pause.
 fn settle(
     batch: Vec<Waiting>,
@@ -295,7 +286,7 @@ fn settle(
         match result.map_err(ClientError::Refused) {
             Err(error) if may_repeat(&error) => {
                 left.push(waiting);
-                if reason.as_ref().is_none_or(|before| retry_after(before) < retry_after(&error)) {
+                if reason.as_ref().is_none_or(|before| before.retry_after() < error.retry_after()) {
                     reason = Some(error);
                 }
             }

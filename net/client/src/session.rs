@@ -44,6 +44,15 @@ pub(crate) struct Greeting {
     receive: RecvStream,
 }
 
+/// What a server says of itself when it is greeted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Welcome {
+    pub(crate) node: u64,
+    pub(crate) core: u16,
+    pub(crate) cores: u16,
+    pub(crate) version: String,
+}
+
 impl Greeting {
     pub(crate) async fn open(connection: &Connection, token: &str) -> Result<Self, ClientError> {
         let (mut send, receive) = connection.open_bi().await.map_err(|_| ClientError::ConnectionLost)?;
@@ -55,7 +64,10 @@ impl Greeting {
 
     /// Waits for `Welcome` and starts the session's tasks. They close the connection when they end, since a client
     /// needs all its streams.
-    pub(crate) async fn welcomed(mut self, connection: &Connection) -> Result<Arc<Session>, ClientError> {
+    pub(crate) async fn welcomed(
+        mut self,
+        connection: &Connection,
+    ) -> Result<(Arc<Session>, Welcome), ClientError> {
         let mut splitter = FrameSplitter::for_responses();
         let frame = loop {
             if let Some(frame) =
@@ -68,12 +80,14 @@ impl Greeting {
                 Ok(None) | Err(_) => return Err(ClientError::ConnectionLost),
             }
         };
-        match decode_response(&frame) {
-            Ok((HELLO_ID, Response::Welcome { .. })) => {}
+        let welcome = match decode_response(&frame) {
+            Ok((HELLO_ID, Response::Welcome { node, core, cores, version })) => {
+                Welcome { node, core, cores, version }
+            }
             Ok((_, Response::Refused(refusal))) => return Err(ClientError::Refused(refusal)),
             Ok((_, other)) => return Err(unexpected(&other)),
             Err(malformed) => return Err(ClientError::Protocol(malformed.to_string())),
-        }
+        };
         let session = Arc::new(Session {
             state: Mutex::new(State { next_id: HELLO_ID + 1, ..State::default() }),
             wake: Notify::new(),
@@ -81,7 +95,7 @@ impl Greeting {
         });
         tokio::spawn(read(session.clone(), connection.clone(), self.receive, splitter));
         tokio::spawn(write(session.clone(), self.send));
-        Ok(session)
+        Ok((session, welcome))
     }
 }
 
@@ -230,7 +244,7 @@ impl Session {
 fn abandoned(message: &Delivered) -> Release {
     Release {
         receipt: message.receipt.to_string(),
-        delay_s: None,
+        delay_s: Some(0),
         error: Some("the receive was abandoned before the message arrived".into()),
     }
 }

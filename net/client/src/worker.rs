@@ -1,19 +1,24 @@
 //! Runs a function on messages: receives as many as there is room for, extends their leases while they are worked on,
 //! acks what succeeded, releases what failed, and stops without losing or doubling work.
 
-mod settler;
-
 use crate::backoff::Backoff;
 use crate::client::Client;
 use crate::error::ClientError;
+use crate::lease::keep;
+use crate::settler::{Settlement, Settler};
+use core::convert::Infallible;
+use core::fmt;
 use core::future::Future;
-use overtake_base::limits::{LEASE_S_MAX, RECEIVE_MESSAGES_MAX, WAIT_S_MAX};
+use overtake_base::limits::{DELAY_S_MAX, LEASE_S_MAX, RECEIVE_MESSAGES_MAX, WAIT_S_MAX};
+use overtake_base::queue_config;
 use overtake_wire::message::{Delivered, ErrorCode, Receive, Refusal, Settled};
-use settler::{Settlement, Settler};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::{JoinError, JoinHandle};
+
+/// How long a function that is to end may take to its next wait.
+const ABORT_WAIT: Duration = Duration::from_secs(1);
 
 /// How a worker takes messages.
 #[derive(Clone, Debug)]
@@ -26,25 +31,100 @@ pub struct WorkerOptions {
     pub max_priority: Option<u32>,
     /// Label under which the queue's statistics show the worker.
     pub label: Option<String>,
+    /// How long one message may be worked on. Then its function is ended where it waits next, and the message is
+    /// released with an error that says so. None: as long as it takes, its lease kept all the time. Default: none.
+    pub timeout: Option<Duration>,
+    /// When a message whose function failed, panicked or took too long is tried again; a [`RetryAfter`] error decides
+    /// for itself. Default: the queue decides.
+    pub retry: Retry,
     /// How long [`Worker::stop`] waits for messages being worked on before it gives them back. Default: 30 s.
     pub drain: Duration,
 }
 
 impl Default for WorkerOptions {
     fn default() -> Self {
-        Self { concurrency: 8, lease_s: 30, max_priority: None, label: None, drain: Duration::from_secs(30) }
+        Self {
+            concurrency: 8,
+            lease_s: 30,
+            max_priority: None,
+            label: None,
+            timeout: None,
+            retry: Retry::Queue,
+            drain: Duration::from_secs(30),
+        }
+    }
+}
+
+/// When a failed message is tried again. After the queue's `max_deliveries` it is dead, whatever stands here.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Retry {
+    /// As the queue's `backoff` says; at once where it has none.
+    Queue,
+    /// After `first`, and `factor` (1 to 1000) times as long after each further delivery, at most `max`. Whole seconds.
+    Backoff {
+        /// After the first delivery.
+        first: Duration,
+        /// Growth for each further one.
+        factor: f64,
+        /// At most.
+        max: Duration,
+    },
+}
+
+impl Retry {
+    /// Seconds to wait after delivery number `deliveries`; none where the queue decides.
+    fn delay_s(self, deliveries: u32) -> Option<u64> {
+        let Self::Backoff { first, factor, max } = self else { return None };
+        let range = queue_config::BACKOFF_FACTOR_MICRO;
+        // Casts saturate, and what is not a number becomes 0, which is brought into range.
+        let factor_micro = ((factor * 1e6) as u64).clamp(*range.start(), *range.end());
+        let whole = |duration: Duration| duration.as_secs().min(DELAY_S_MAX);
+        let backoff = queue_config::Backoff { first_s: whole(first), factor_micro, max_s: whole(max) };
+        Some(backoff.delay_ms(deliveries.max(1)) / 1_000)
+    }
+}
+
+/// An error for a handler that knows when its message is worth another try.
+///
+/// ```
+/// use overtake_client::{HandlerError, RetryAfter};
+/// fn too_many_requests(retry_after_s: u64) -> HandlerError {
+///     RetryAfter { delay_s: retry_after_s, error: "the mail server wants a pause".into() }.into()
+/// }
+/// assert_eq!(too_many_requests(60).to_string(), "the mail server wants a pause");
+/// ```
+#[derive(Debug)]
+pub struct RetryAfter {
+    /// Seconds until the message may be delivered again; 0: at once.
+    pub delay_s: u64,
+    /// What went wrong; kept with the message.
+    pub error: HandlerError,
+}
+
+impl fmt::Display for RetryAfter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl core::error::Error for RetryAfter {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        Some(&*self.error)
     }
 }
 
 /// What a worker did until it stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Report {
-    /// Messages whose function succeeded.
+    /// Messages whose function succeeded, and which were acked.
     pub succeeded: u64,
-    /// Messages whose function failed or panicked; released with the error.
+    /// Messages whose function failed, panicked or took too long; released with the error.
     pub failed: u64,
     /// Messages given back because the worker stopped before they were done.
     pub given_back: u64,
+    /// Messages whose function ended, well or not, when their lease had already ended, or when no server could be told
+    /// in time: they may be delivered again.
+    pub lost: u64,
 }
 
 /// Why a message could not be worked on; kept with the message.
@@ -54,8 +134,10 @@ pub type HandlerError = Box<dyn core::error::Error + Send + Sync>;
 /// that urgent work never waits behind what was fetched early. Dropped without [`Worker::stop`] it stops receiving and
 /// leaves running functions alone.
 ///
-/// The function runs once for each delivery. `Ok` acks the message; an error or a panic releases it with its text, and
-/// the queue decides when, or whether, it is tried again.
+/// The function runs once for each delivery. `Ok` acks the message; an error, a panic or a time-out releases it with its
+/// text, and the queue decides whether it is tried again, and when unless [`WorkerOptions::retry`] or the error
+/// ([`RetryAfter`]) does. A lease that is lost all the same is somebody else's message by now; the function goes on,
+/// since it may be about to finish, and its ack is counted as [`Report::lost`].
 ///
 /// ```no_run
 /// # async fn example(client: overtake_client::Client) {
@@ -96,8 +178,10 @@ impl Worker {
         let concurrency = options.concurrency.clamp(1, RECEIVE_MESSAGES_MAX as usize);
         let lease_s = options.lease_s.clamp(1, LEASE_S_MAX);
         let crew = Arc::new(Crew {
-            settler: Settler::start(client.clone(), queue, lease_s),
-            lease: Duration::from_secs(u64::from(lease_s)),
+            settler: Settler::start(client.clone(), queue, Duration::from_secs(u64::from(lease_s))),
+            lease_s,
+            timeout: options.timeout,
+            retry: options.retry,
             stopping: stopping.clone(),
             handler,
         });
@@ -173,7 +257,7 @@ where
         while let Some(done) = running.join_next().await {
             report.count(done);
         }
-        self.crew.settler.finish().await;
+        self.crew.settler.flush().await;
         report
     }
 
@@ -194,12 +278,12 @@ where
         match error {
             ClientError::Closed => return false,
             ClientError::Refused(Refusal { code: ErrorCode::NotFound, .. }) => {
-                tracing::debug!(queue = self.receive.queue, "the queue does not exist yet");
+                tracing::info!(queue = self.receive.queue, "the queue does not exist yet");
             }
             _ => tracing::warn!(queue = self.receive.queue, %error, "cannot receive"),
         }
         tokio::select! {
-            () = tokio::time::sleep(backoff.next_delay()) => true,
+            () = tokio::time::sleep(backoff.next_delay().max(error.retry_after())) => true,
             _ = stopped(&mut self.stopping) => false,
         }
     }
@@ -214,6 +298,7 @@ enum Done {
     Succeeded,
     Failed,
     GivenBack,
+    Lost,
 }
 
 impl Report {
@@ -222,6 +307,7 @@ impl Report {
             Ok(Done::Succeeded) => self.succeeded += 1,
             Ok(Done::Failed) => self.failed += 1,
             Ok(Done::GivenBack) | Err(_) => self.given_back += 1,
+            Ok(Done::Lost) => self.lost += 1,
         }
     }
 }
@@ -229,9 +315,18 @@ impl Report {
 /// What everyone who works on a message shares.
 struct Crew<H> {
     settler: Settler,
-    lease: Duration,
+    lease_s: u32,
+    timeout: Option<Duration>,
+    retry: Retry,
     stopping: watch::Receiver<Stop>,
     handler: H,
+}
+
+/// How the work on a message ended.
+enum End {
+    Handler(Result<Result<(), HandlerError>, JoinError>),
+    TimedOut(Duration),
+    Stopped,
 }
 
 impl<H, F> Crew<H>
@@ -240,38 +335,59 @@ where
     F: Future<Output = Result<(), HandlerError>> + Send + 'static,
 {
     async fn work(self: Arc<Self>, message: Delivered, _permit: Option<OwnedSemaphorePermit>) -> Done {
-        let receipt = message.receipt.to_string();
+        let (receipt, deliveries) = (message.receipt.to_string(), message.deliveries);
         let mut stopping = self.stopping.clone();
         // A task of its own, so that a panic ends it and not the worker. The function is called inside for the same reason.
         let crew = self.clone();
         let mut running = AbortOnDrop(tokio::spawn(async move { (crew.handler)(message).await }));
-        let outcome = tokio::select! {
-            outcome = &mut running.0 => Some(outcome),
-            () = self.keep_lease(&receipt) => None,
-            () = stop_now(&mut stopping) => None,
+        let keeping = async {
+            keep(&self.settler, &receipt, self.lease_s).await;
+            // Lost: nothing more to keep, and no reason to end the function.
+            core::future::pending::<Infallible>().await
         };
-        let (settlement, done) = match outcome {
-            Some(Ok(Ok(()))) => (Settlement::Ack(receipt), Done::Succeeded),
-            Some(Ok(Err(error))) => (Settlement::Release(receipt, error.to_string()), Done::Failed),
-            Some(Err(error)) => (Settlement::Release(receipt, panic_text(error)), Done::Failed),
-            None => (Settlement::Release(receipt, "the worker stopped".into()), Done::GivenBack),
+        let end = tokio::select! {
+            outcome = &mut running.0 => End::Handler(outcome),
+            timeout = after(self.timeout) => End::TimedOut(timeout),
+            () = stop_now(&mut stopping) => End::Stopped,
+            never = keeping => match never {},
         };
-        self.settler.settle(settlement).await;
-        done
-    }
-
-    /// Extends the lease whenever half of it is over, for ever. A lease that is lost is somebody else's message by now;
-    /// the function goes on, since it may be about to finish, and its ack will be found stale.
-    async fn keep_lease(&self, receipt: &str) {
-        loop {
-            tokio::time::sleep(self.lease / 2).await;
-            if let Some(Settled::Stale | Settled::Unknown) =
-                self.settler.settle(Settlement::Extend(receipt.to_owned())).await
-            {
-                tracing::warn!(receipt, "lease lost while the message was worked on");
-                return core::future::pending().await;
-            }
+        if !matches!(end, End::Handler(_)) {
+            // Ended before the message is given back, so that it is not worked on twice at a time. A function that
+            // blocks its thread cannot be ended; it is not waited for.
+            running.0.abort();
+            let _ = tokio::time::timeout(ABORT_WAIT, &mut running.0).await;
         }
+        let failed = |error: String, delay_s: Option<u64>| {
+            (Settlement::Release { delay_s, error: Some(error) }, Done::Failed)
+        };
+        let delay_s = self.retry.delay_s(deliveries);
+        let (settlement, done) = match end {
+            End::Handler(Ok(Ok(()))) => (Settlement::Ack, Done::Succeeded),
+            End::Handler(Ok(Err(error))) => match error.downcast_ref::<RetryAfter>() {
+                Some(retry) => failed(error.to_string(), Some(retry.delay_s.min(DELAY_S_MAX))),
+                None => failed(error.to_string(), delay_s),
+            },
+            End::Handler(Err(error)) => failed(panic_text(error), delay_s),
+            End::TimedOut(timeout) => failed(format!("not done within {timeout:?}"), delay_s),
+            End::Stopped => {
+                let error = Some("the worker stopped".into());
+                (Settlement::Release { delay_s: Some(0), error }, Done::GivenBack)
+            }
+        };
+        match self.settler.order(&receipt, settlement).await {
+            Ok(Settled::Ok) => done,
+            _ => Done::Lost,
+        }
+    }
+}
+
+async fn after(timeout: Option<Duration>) -> Duration {
+    match timeout {
+        Some(timeout) => {
+            tokio::time::sleep(timeout).await;
+            timeout
+        }
+        None => core::future::pending().await,
     }
 }
 

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Act, Fake};
+use common::{Act, Fake, Mortal};
 use overtake_client::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -269,11 +269,146 @@ async fn several_connections_are_used_in_turn() {
     let count = lost.clone();
     // Each disconnecting request takes one connection with it; the others go on.
     fake.hook(move |request| match request {
-        Request::Ready if count.fetch_add(1, Ordering::Relaxed) == 0 => Act::ServeAndDisconnect,
+        Request::Purge { .. } if count.fetch_add(1, Ordering::Relaxed) == 0 => Act::ServeAndDisconnect,
         _ => Act::Serve,
     });
-    assert_eq!(client.ready().await.unwrap_err(), ClientError::ConnectionLost);
+    assert_eq!(client.purge("q").await.unwrap_err(), ClientError::ConnectionLost);
     for _ in 0..10 {
         client.ready().await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn what_only_looks_is_asked_again_where_its_connection_is_lost() {
+    let (fake, client) = connected().await;
+    let mut first = true;
+    fake.hook(move |request| match request {
+        Request::Ready if core::mem::take(&mut first) => Act::ServeAndDisconnect,
+        _ => Act::Serve,
+    });
+    client.ready().await.unwrap();
+    assert_eq!(fake.state.lock().unwrap().connections, 2);
+}
+
+/// A client of two servers, connected to both.
+async fn connected_to_two() -> (Mortal, Fake, Client) {
+    let (one, other) = (Mortal::start(), Fake::start());
+    let options = ConnectOptions {
+        servers: vec![one.address, other.address],
+        connect_timeout: Duration::from_millis(500),
+        ..ConnectOptions::default()
+    };
+    let client = Client::connect(options).await.unwrap();
+    until_connected(&client, &[one.address, other.address]).await;
+    (one, other, client)
+}
+
+async fn until_connected(client: &Client, servers: &[std::net::SocketAddr]) {
+    let connected = |client: &Client| client.connections().iter().map(|c| c.server).collect::<Vec<_>>();
+    while !servers.iter().all(|server| connected(client).contains(server)) {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_vanished_is_left_out_and_taken_in_again() {
+    let (gone, other, client) = connected_to_two().await;
+    let address = gone.address;
+    gone.vanish();
+    let calls: Vec<_> = (0..20)
+        .map(|_| {
+            let client = client.clone();
+            tokio::spawn(async move { client.ready().await })
+        })
+        .collect();
+    for call in calls {
+        call.await.unwrap().unwrap();
+    }
+    while client.connections().iter().any(|connection| connection.server == address) {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    for n in 0..20 {
+        client.enqueue("q", vec![message(n % 5, "x")]).await.unwrap();
+    }
+    assert_eq!(other.with_queue("q", |queue| queue.next), 20, "all went to the one that is there");
+    let back = Fake::start_at(address);
+    until_connected(&client, &[address]).await;
+    while back.state.lock().unwrap().requests.is_empty() {
+        client.ready().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_vanished_server_is_not_asked_while_another_answers() {
+    let (gone, _other, client) = connected_to_two().await;
+    gone.vanish();
+    // One request to each: the one that is gone confirms nothing, which soon makes it doubtful.
+    let lookers: Vec<_> = (0..2)
+        .map(|_| {
+            let client = client.clone();
+            tokio::spawn(async move { client.ready().await })
+        })
+        .collect();
+    while client.connections().iter().all(|connection| connection.answering) {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    for n in 0..20 {
+        client.enqueue("q", vec![message(n % 5, "x")]).await.unwrap();
+    }
+    for looker in lookers {
+        looker.await.unwrap().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn what_one_server_cannot_do_for_now_another_is_asked_for() {
+    let (follower, leader, client) = connected_to_two().await;
+    let unable = |refusal: Refusal| {
+        move |request: &Request| match request {
+            Request::Hello { .. } => Act::Serve,
+            _ => Act::Answer(Response::Refused(refusal.clone())),
+        }
+    };
+    for refusal in [Refusal::no_quorum("no leader here", 10), Refusal::stopping("going down")] {
+        follower.hook(unable(refusal));
+        for n in 0..10 {
+            client.enqueue("q", vec![message(n % 5, "x")]).await.unwrap();
+        }
+    }
+    assert_eq!(leader.with_queue("q", |queue| queue.next), 20);
+    leader.hook(unable(Refusal::no_quorum("no leader there", 10)));
+    let refused = client.enqueue("q", vec![message(0, "x")]).await.unwrap_err();
+    assert!(refused.retry_is_safe(), "all were asked: {refused}");
+    // What may be stored is not asked of another: that would be a second message.
+    leader.hook(|_| Act::Serve);
+    follower.hook(unable(Refusal::fate_unknown("leader lost", 10)));
+    let outcomes =
+        [client.enqueue("q", vec![message(0, "x")]).await, client.enqueue("q", vec![message(0, "x")]).await];
+    assert_eq!(outcomes.iter().filter(|outcome| outcome.is_err()).count(), 1, "{outcomes:?}");
+}
+
+#[tokio::test]
+async fn connections_are_spread_over_the_cores_of_a_server() {
+    let fake = Fake::start();
+    let mut hellos = 0;
+    // The kernel draws badly: the first ten connections come to the same core.
+    fake.hook(move |request| match request {
+        Request::Hello { .. } => {
+            hellos += 1;
+            let core = u16::from(hellos > 40);
+            Act::Answer(Response::Welcome { node: 7, core, cores: 2, version: "fake".into() })
+        }
+        _ => Act::Serve,
+    });
+    let client = Client::connect(ConnectOptions { connections: 4, ..options(&fake) }).await.unwrap();
+    let cores = || {
+        let mut cores: Vec<_> = client.connections().iter().map(|connection| connection.core).collect();
+        cores.sort_unstable();
+        cores
+    };
+    while cores().len() < 4 {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    assert_eq!(cores(), [0, 0, 1, 1]);
+    assert!(client.connections().iter().all(|connection| connection.node == 7 && connection.answering));
 }

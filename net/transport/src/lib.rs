@@ -35,19 +35,6 @@ mod transport;
 
 pub use admission::AdmissionLimits;
 pub use config::{TransportConfig, TransportError};
+pub use overtake_wire::code;
 pub use quinn_proto::{EcnCodepoint, Transmit};
 pub use transport::{Routed, Transport, TransportEvent};
-
-/// Application error codes of stream resets, stop requests and connection closes.
-pub mod code {
-    /// Nothing was wrong.
-    pub const NONE: u32 = 0;
-    /// A frame was too large or malformed.
-    pub const FRAME: u32 = 1;
-    /// The client did not read answers, or did not complete a request, for too long.
-    pub const STALLED: u32 = 2;
-    /// More answers waited for the client than are kept.
-    pub const UNREAD: u32 = 3;
-    /// The server is stopping.
-    pub const STOPPING: u32 = 4;
-}

@@ -4,6 +4,7 @@
 //! `PROTOCOL.md` beside this crate describes the same bytes for writers of clients in other languages, and the files
 //! in `golden/` pin them. Nothing here touches a socket or a clock: bytes in, values out, and back.
 
+pub mod code;
 pub mod frame;
 pub mod message;
 pub mod refusal;
@@ -16,7 +17,7 @@ mod fields;
 pub use fields::{cut_error, decode_headers, encode_headers};
 pub use frame::{FrameSplitter, LENGTH_BYTES, TooLarge};
 pub use overtake_base::Malformed;
-pub use request::{RequestKind, decode_request, encode_request};
+pub use request::{RequestKind, WRONG_VERSION, decode_request, encode_request};
 pub use response::{ResponseKind, decode_response, encode_response};
 
 use overtake_base::limits::{FRAME_BYTES_MAX, REQUEST_BYTES_MAX};

@@ -44,6 +44,9 @@ kinds! {
 /// Fewest bytes of one message of an enqueue: priority, five tags, the counts of headers and body.
 const MESSAGE_BYTES_MIN: usize = 4 + 4 + 4 + 4;
 
+/// What a `Hello` of another version is: nothing behind it can be understood.
+pub const WRONG_VERSION: Malformed = Malformed("protocol version (this server speaks version 1)");
+
 impl Request {
     /// The kind that the request's frame carries.
     #[must_use]
@@ -182,7 +185,7 @@ fn queue(input: &mut Reader<'_>) -> Result<String, Malformed> {
 
 fn read_hello(input: &mut Reader<'_>) -> Result<Request, Malformed> {
     if input.u16("protocol version")? != PROTOCOL_VERSION {
-        return Err(Malformed("protocol version (this server speaks version 1)"));
+        return Err(WRONG_VERSION);
     }
     Ok(Request::Hello { token: read_text(input, "token")? })
 }

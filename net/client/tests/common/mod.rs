@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, oneshot};
 
 /// What the hook makes of a request.
 pub enum Act {
@@ -109,6 +109,16 @@ impl Fake {
         self.state.lock().unwrap().hook = Box::new(hook);
     }
 
+    /// Releases so far: receipt, delay and error text.
+    pub fn releases(&self) -> Vec<Release> {
+        let state = self.state.lock().unwrap();
+        let releases = |request: &Request| match request {
+            Request::Settle(settle) => settle.release.clone(),
+            _ => vec![],
+        };
+        state.requests.iter().flat_map(releases).collect()
+    }
+
     /// Ends the server; its port is free afterwards.
     pub async fn stop(self) {
         self.endpoint.close(VarInt::from_u32(4), b"stopping");
@@ -136,6 +146,42 @@ impl Fake {
         while !self.state.lock().unwrap().requests.iter().any(&is) {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
+    }
+}
+
+/// A server on a thread of its own, which can go away as a machine does that loses its power: without a word.
+pub struct Mortal {
+    fake: Fake,
+    life: oneshot::Sender<()>,
+    thread: std::thread::JoinHandle<()>,
+}
+
+impl Mortal {
+    pub fn start() -> Self {
+        let (life, death) = oneshot::channel();
+        let (born, birth) = std::sync::mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async move {
+                born.send(Fake::start()).unwrap();
+                let _ = death.await;
+            });
+        });
+        Self { fake: birth.recv().unwrap(), life, thread }
+    }
+
+    /// Its port is free afterwards.
+    pub fn vanish(self) {
+        drop(self.life);
+        self.thread.join().unwrap();
+    }
+}
+
+impl core::ops::Deref for Mortal {
+    type Target = Fake;
+
+    fn deref(&self) -> &Fake {
+        &self.fake
     }
 }
 

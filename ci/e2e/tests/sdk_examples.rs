@@ -1,0 +1,93 @@
+//! The example programs of the Rust client, each run against a real server.
+
+use overtake_e2e::binary::example;
+use overtake_e2e::server::{Ended, run};
+use overtake_e2e::{Server, eventually};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
+use std::process::Stdio;
+
+#[track_caller]
+fn done(program: &str, server: &Server, arguments: &[&str], stdin: &str) -> Ended {
+    let mut command = example(program);
+    command.arg(server.quic().to_string()).args(arguments);
+    let ended = run(command, stdin.as_bytes());
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{program}: {ended:?}");
+    ended
+}
+
+#[test]
+fn the_producer_stores_each_line_once() {
+    let server = Server::start();
+    let queue = server.create("jobs", json!({}));
+    let lines: String = (0..500).map(|number| format!("line {number}\n")).collect();
+    let ended = done("producer", &server, &["jobs", "1"], &lines);
+    let mut ids: Vec<&str> = ended.stdout.lines().collect();
+    assert_eq!(ids.len(), 500);
+    let mut messages = queue.receive(json!({"max": 1_000}));
+    messages.sort_by_key(|message| message.id.clone());
+    ids.sort_unstable();
+    assert_eq!(messages.iter().map(|message| message.id.as_str()).collect::<Vec<_>>(), ids);
+    assert!(messages.iter().all(|message| message.priority == 1 && message.headers["made-by"].is_string()));
+}
+
+#[test]
+fn the_consumer_settles_by_hand() {
+    let server = Server::start();
+    let queue = server.create("jobs", json!({"shards": 1, "max_deliveries": 1, "scheduling": "strict"}));
+    queue.put(3, "low");
+    queue.put(0, "high");
+    queue.enqueue(json!({"priority": 1, "body": "//79"}));
+    let ended = done("consumer", &server, &["jobs", "3"], "");
+    assert_eq!(ended.stdout, "P0 high\nP3 low\n");
+    let dead = eventually("a dead letter", || queue.dlq().pop());
+    assert!(dead["last_error"].as_str().is_some_and(|error| error.starts_with("the body is not UTF-8")));
+    assert_eq!(queue.stats()["totals"]["acked"], 2);
+}
+
+#[test]
+fn the_worker_works_and_gives_back_what_fails() {
+    let server = Server::start();
+    let queue = server.create("jobs", json!({"max_deliveries": 2}));
+    for body in ["good", "fail one", "panic now", "slow", "later on"] {
+        queue.put(2, body);
+    }
+    let mut command = example("worker");
+    command.arg(server.quic().to_string()).arg("jobs").stdin(Stdio::null());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let worker = command.spawn().expect("an example can be started");
+    let dead = eventually("three dead letters and two done", || {
+        let (dead, stats) = (queue.dlq(), queue.stats());
+        (dead.len() == 3 && stats["totals"]["acked"] == 2).then_some(dead)
+    });
+    let mut errors: Vec<&str> = dead.iter().filter_map(|letter| letter["last_error"].as_str()).collect();
+    errors.sort_unstable();
+    let expected = ["not done within 500ms", "the handler panicked: told to panic", "told to fail"];
+    assert_eq!(errors, expected);
+    kill_process(Pid::from_child(&worker), Signal::TERM).expect("the signal is sent");
+    let output = worker.wait_with_output().expect("a child");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{output:?}");
+    assert!(said.contains("P2 good\n") && said.contains("P2 later on\n"), "{said}");
+    assert!(said.ends_with("Report { succeeded: 2, failed: 7, given_back: 0, lost: 0 }\n"), "{said}");
+}
+
+#[test]
+fn the_administrator_leaves_nothing_behind() {
+    let server = Server::start();
+    let ended = done("admin", &server, &["tidy"], "");
+    let expected =
+        "created: true, 3 levels\ncreated: false, leases of 60 s\nkept for 345600 s\nlisted: 0 messages\n";
+    assert!(ended.stdout.starts_with(expected), "{}", ended.stdout);
+    for line in [
+        "P2 Visible\n",
+        "P1 Delayed\n",
+        "released: [Ok]\n",
+        "dead of: an example\n",
+        "would come back: 1\ncame back: 1\ndead letters purged: 0\npurged: 2\n",
+        "enqueued 3, cancelled 1, purged 2\n1 node, 4 shards\ncore 1 of 1\n",
+    ] {
+        assert!(ended.stdout.contains(line), "{line:?} is missing in {}", ended.stdout);
+    }
+    server.queue("tidy").client().call("GET", "/v1/queues/tidy").problem(404);
+}

@@ -176,9 +176,9 @@ impl Run {
             Notice::Timer { number } => {
                 self.faults.timer(number, &mut self.world, &mut self.work, &mut self.history)?;
             }
-            Notice::CrashDue => self.faults.power_loss(&mut self.world, &mut self.work, &mut self.history),
+            Notice::CrashDue => self.faults.aim_reached(&mut self.world, &mut self.work, &mut self.history),
         }
-        self.faults.observe(&self.world, &mut self.history);
+        self.faults.observe(&mut self.world, &mut self.history);
         Ok(())
     }
 

@@ -19,25 +19,55 @@ impl Summary {
         let faults = run.fault_counters();
         for (name, count) in [
             ("power losses", faults.power_losses),
+            ("power losses while the node is down", faults.power_losses_while_down),
+            ("killed processes", faults.kills),
+            ("recoveries that were ended too", faults.ends_in_recovery),
+            ("lives ended by a failed disk operation", faults.ends_for_failures),
+            ("runs ended by a damaged disk", faults.ends_for_damage),
+            ("starts refused on a full disk", faults.full_disk_starts),
             ("clean stops", faults.stops),
             ("jumps of the wall clock", faults.wall_jumps),
+            ("wall clocks that stood still", faults.wall_freezes),
+            ("runs with a drifting wall clock", u64::from(run.plan.faults.wall_drift_ppm != 0)),
             ("hanging disks", faults.hangs),
             ("full disks", faults.full_disks),
             ("clients that went away", faults.disconnects),
+            ("full rings between cores", faults.mesh_stalls),
+            ("pauses", faults.pauses),
+            ("frames on a clogged link", run.world.slow_frames),
+            ("starts", run.world.starts),
+            ("recoveries that came to serve", run.world.recoveries),
             ("states compared after a restart", run.world.digests_compared),
+            ("simulated milliseconds", run.world.time_ns() / 1_000_000),
         ] {
             summary.add(name, count);
         }
         for slot in &run.world.node.cores {
             let disk = slot.disk.counters;
-            summary.add("disk operations", disk.operations);
-            summary.add("disk reads", disk.reads);
-            summary.add("slow disk operations", disk.slow);
-            summary.add("disk operations without room", disk.full);
-            summary.add("torn writes", disk.torn_writes);
-            summary.add("lost writes", disk.lost_writes);
-            summary.add("rotten bits", disk.rotten_bits);
-            summary.add("read errors", disk.read_errors);
+            for (name, count) in [
+                ("disk operations", disk.operations),
+                ("disk reads", disk.reads),
+                ("slow disk operations", disk.slow),
+                ("disk operations without room", disk.full),
+                ("torn writes", disk.torn_writes),
+                ("lost writes", disk.lost_writes),
+                ("half made files", disk.half_made_files),
+                ("writes left in a cache", disk.cached_writes),
+                ("cached writes lost with the power", disk.uncached_writes),
+                ("rotten bits", disk.rotten_bits),
+                ("vanished writes", disk.vanished_writes),
+                ("misdirected writes", disk.misdirected_writes),
+                ("writes with stale sectors", disk.stale_sectors),
+                ("damaged checkpoints", disk.damaged_checkpoints),
+                ("read errors", disk.read_errors),
+                ("write errors", disk.write_errors),
+                ("sync errors", disk.sync_errors),
+                ("file errors", disk.file_errors),
+                ("checkpoints", disk.checkpoints),
+                ("segments begun", disk.segments_begun),
+            ] {
+                summary.add(name, count);
+            }
         }
         for call in &run.history.calls {
             summary.add("requests", 1);

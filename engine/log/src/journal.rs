@@ -37,7 +37,6 @@ enum Purpose {
 #[derive(Debug)]
 pub struct Journal {
     config: JournalConfig,
-    record_bytes_max: usize,
     next_operation: u64,
     operations: Map<u64, Purpose>,
     writer: Writer,
@@ -56,7 +55,6 @@ impl Journal {
     /// A journal that goes on at the end of a chain whose batches are all durable.
     pub(crate) fn new(
         config: JournalConfig,
-        record_bytes_max: usize,
         next_operation: u64,
         end: ChainEnd,
         segments: Segments,
@@ -65,7 +63,6 @@ impl Journal {
         Self {
             writer: Writer::new(config.clone(), end),
             config,
-            record_bytes_max,
             next_operation,
             operations: Map::default(),
             segments,
@@ -82,10 +79,10 @@ impl Journal {
     /// Appends to the open batch and answers its number. The bytes are copied here, once.
     ///
     /// # Panics
-    /// Where an entry's data is longer than [`crate::record::DATA_BYTES_MAX`]: it could be written but not read back.
+    /// Where an entry's data is longer than [`JournalConfig::record_bytes_max`]: it might fit no segment.
     pub fn append(&mut self, record: Record<'_>) -> BatchNumber {
         if let Record::Entry { data, .. } = record {
-            assert!(data.len() <= self.record_bytes_max, "an entry of {} bytes", data.len());
+            assert!(data.len() <= self.config.record_bytes_max, "an entry of {} bytes", data.len());
         }
         let (batch, at) = self.writer.append(&record, &mut self.segments);
         match record {

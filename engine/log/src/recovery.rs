@@ -11,7 +11,6 @@ use crate::error::JournalError;
 use crate::inventory::{Inventory, Plan};
 use crate::journal::Journal;
 use crate::load::Load;
-use crate::record::DATA_BYTES_MAX;
 use crate::replay::{CheckpointChoice, CheckpointFound, RecoveredShard, Replay};
 use crate::scan::{CutTail, Scanner};
 use crate::segments::{Free, Live, Segments};
@@ -86,7 +85,6 @@ struct Opening {
 #[derive(Debug)]
 pub struct Recovery {
     config: JournalConfig,
-    record_bytes_max: usize,
     next_operation: u64,
     inventory: Inventory,
     phase: Phase,
@@ -96,13 +94,8 @@ impl Recovery {
     /// A recovery that has not begun. A configuration that cannot work is reported by the first completion.
     #[must_use]
     pub fn new(config: JournalConfig) -> Self {
-        Self::with_record_bytes_max(config, DATA_BYTES_MAX)
-    }
-
-    /// The same for records of at most `record_bytes_max`, which allows shorter segments.
-    pub(crate) fn with_record_bytes_max(config: JournalConfig, record_bytes_max: usize) -> Self {
         let inventory = Inventory::new(&config);
-        Self { config, record_bytes_max, next_operation: 1, inventory, phase: Phase::Listing }
+        Self { config, next_operation: 1, inventory, phase: Phase::Listing }
     }
 
     /// Puts out the first operation.
@@ -150,7 +143,7 @@ impl Recovery {
     }
 
     fn listed(&mut self, done: DiskDone, out: &mut Vec<DiskOperation>) -> Result<Phase, JournalError> {
-        self.config.check(self.record_bytes_max)?;
+        self.config.check()?;
         let DiskDone::Listed(files) = done else {
             return Err(JournalError::Disk("listing the folder answered something else".into()));
         };
@@ -291,7 +284,7 @@ impl Recovery {
         let Opening { end, segments, indexes, recovered } = opening;
         let config = self.config.clone();
         let mut journal =
-            Journal::new(config, self.record_bytes_max, self.next_operation, end, segments, indexes);
+            Journal::new(config, self.next_operation, end, segments, indexes);
         journal.write_opening(out);
         self.go_on_opening(Box::new(journal), recovered, out)
     }

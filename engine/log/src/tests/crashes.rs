@@ -1,7 +1,7 @@
 //! Whatever the power loss leaves: what was durable is recovered in order, nothing is invented, nothing comes back.
 
 use super::disk::Disk;
-use super::world::{RECORD_BYTES_MAX, World, check, config, recover};
+use super::world::{World, check, config, recover};
 use crate::Record;
 use crate::batch::BatchHeader;
 use crate::disk::DiskOperationKind;
@@ -103,6 +103,7 @@ fn an_idle_journal_writes_nothing_after_one_vouch() {
 fn the_largest_record_is_a_batch_of_its_own_and_is_read_back() {
     let config = crate::JournalConfig {
         segment_bytes: crate::segment_bytes_min(crate::record::DATA_BYTES_MAX),
+        record_bytes_max: crate::record::DATA_BYTES_MAX,
         batch_bytes_max: 4096,
         ..config()
     };
@@ -194,7 +195,7 @@ fn what_nothing_vouches_for_is_written_again_and_each_opening_has_its_own_epoch(
     }
     let mut last_epoch = 1;
     for written_again in [3, 1, 1] {
-        let mut recovery = crate::Recovery::with_record_bytes_max(config(), RECORD_BYTES_MAX);
+        let mut recovery = crate::Recovery::new(config());
         let (mut out, mut writes) = (Vec::new(), Vec::new());
         recovery.start(&mut out);
         let mut opened = None;

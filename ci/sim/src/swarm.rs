@@ -5,8 +5,8 @@ use crate::disk::DiskProfile;
 use crate::disk::damage::Damage;
 use crate::node::NodeShape;
 use overtake_base::QueueConfigPatch;
-use overtake_base::queue_config::{Backoff, RateCaps, Scheduling};
 use overtake_base::limits::{BODY_BYTES_MAX, REQUEST_BYTES_MAX};
+use overtake_base::queue_config::{Backoff, RateCaps, Scheduling};
 use overtake_base::random::Random;
 use overtake_log::record::DATA_BYTES_MAX;
 
@@ -84,6 +84,16 @@ pub struct QueuePlan {
     pub max_bytes: Option<u64>,
     /// It is deleted now and then.
     pub deletable: bool,
+}
+
+impl QueuePlan {
+    /// Spreads it over fewer shards.
+    pub fn set_shards(&mut self, shards: u16) {
+        self.shards = shards;
+        if let Some(patch) = &mut self.patch {
+            patch.shards = Some(Some(shards));
+        }
+    }
 }
 
 /// Some clients of one kind.
@@ -226,7 +236,8 @@ impl Swarm {
                 ..DiskProfile::default()
             },
         };
-        let queues = (0..draw.of(&[1, 1, 2, 3, 3, 12])).map(|number| queue(&mut draw, number, shards)).collect();
+        let queues =
+            (0..draw.of(&[1, 1, 2, 3, 3, 12])).map(|number| queue(&mut draw, number, shards)).collect();
         let pauses = [500, 5_000, 50_000, 500_000];
         let mut clients = |most: u64| ClientPlan {
             count: draw.from(1, most) as u32,
@@ -366,7 +377,7 @@ fn work(draw: &mut Draw) -> WorkPlan {
         release_delay_ppm: draw.ppm(),
         release_delay_s_max: draw.from(1, 10),
         stale_ppm: draw.ppm(),
-        cancel_receive_ppm: draw.of(&[0, 0, 50_000]),
+        cancel_receive_ppm: draw.of(&[0, 0, 0, 50_000, 400_000]),
         held_max: draw.of(&[1, 20, 1_000]),
     }
 }

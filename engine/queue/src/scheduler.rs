@@ -169,11 +169,17 @@ impl Scheduler {
             self.floor_credit += self.floor_ppm;
         }
         let natural = self.natural(visible, head_since, now);
-        let level = if is_planted(Bug::NoShares) {
-            natural
-        } else if self.floor_credit >= ONE && !tail.is_empty() && !tail.contains(natural) {
+        let level = if self.floor_credit >= ONE
+            && !tail.is_empty()
+            && !tail.contains(natural)
+            && !is_planted(Bug::NoFloor)
+        {
             self.by_floor(tail)
-        } else if self.reserve_credit >= ONE && !lower.is_empty() && natural == Level(0) {
+        } else if self.reserve_credit >= ONE
+            && !lower.is_empty()
+            && natural == Level(0)
+            && !is_planted(Bug::NoReserve)
+        {
             self.natural(lower, head_since, now)
         } else {
             natural

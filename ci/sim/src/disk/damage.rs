@@ -30,8 +30,7 @@ pub enum Damage {
 
 impl Damage {
     /// Every kind.
-    pub const ALL: [Self; 5] =
-        [Self::Rot, Self::Vanished, Self::Misdirected, Self::Stale, Self::Checkpoint];
+    pub const ALL: [Self; 5] = [Self::Rot, Self::Vanished, Self::Misdirected, Self::Stale, Self::Checkpoint];
 }
 
 impl SimDisk {
@@ -151,7 +150,8 @@ impl SimDisk {
         let names: Vec<FileName> =
             self.files.keys().filter(|name| matches!(name, FileName::Checkpoint(..))).copied().collect();
         let file = *names.get(self.random.below(names.len().max(1) as u64) as usize)?;
-        let before: Option<SimFile> = if self.random.below(2) == 0 { self.replaced.remove(&file) } else { None };
+        let before: Option<SimFile> =
+            if self.random.below(2) == 0 { self.replaced.remove(&file) } else { None };
         self.counters.damaged_checkpoints += 1;
         if let Some(before) = before {
             self.files.insert(file, before);

@@ -9,11 +9,12 @@
 
 use crate::error::GroupError;
 use crate::guard::{self, Replica, Verdict};
-use crate::message;
+use crate::message::{self, PeerMessageKind};
 use crate::recovery;
 use crate::tail::{LogTail, from_raft};
 use crate::types::{GroupConfig, GroupOutput, HardState, LogEntry, RecoveredGroup};
 use bytes::Bytes;
+use overtake_base::planted::{Bug, is_planted};
 use overtake_base::random::Random;
 use overtake_base::{NodeId, ShardId};
 use raft::eraftpb::{self, Entry, Message, MessageType};
@@ -63,7 +64,7 @@ impl Group {
         let start = recovery::validate(&config, &recovered)?;
         let hard_state = eraftpb::HardState {
             term: start.hard_state.term,
-            vote: start.hard_state.vote,
+            vote: if is_planted(Bug::ForgetVote) { 0 } else { start.hard_state.vote },
             commit: start.hard_state.commit,
             ..eraftpb::HardState::default()
         };
@@ -150,6 +151,11 @@ impl Group {
         };
         if guard::check(replica, &message, probe)? == Verdict::Drop {
             return Ok(());
+        }
+        if is_planted(Bug::VoteTwice)
+            && matches!(message.kind, PeerMessageKind::RequestVote { pre: false, .. })
+        {
+            self.raft.raft.vote = raft::INVALID_ID;
         }
         let result = self.raft.step(message::to_raft(from, self.node, message));
         self.keep_timeout();
@@ -251,6 +257,9 @@ impl Group {
         let encode = |message| message::encode(self.shard, message);
         out.messages.extend(ready.take_messages().into_iter().filter_map(encode));
         out.messages_after_sync.extend(ready.take_persisted_messages().into_iter().filter_map(encode));
+        if is_planted(Bug::FollowerAcknowledgesEarly) {
+            out.messages.append(&mut out.messages_after_sync);
+        }
         out.committed.extend(ready.take_committed_entries().into_iter().map(from_raft));
         self.delivered = out.committed.last().map_or(self.delivered, |entry| entry.index);
         if ready.must_sync() {
@@ -293,7 +302,21 @@ impl Group {
         if number > self.persisted {
             self.persisted = number;
             self.raft.on_persist_ready(number);
+            if is_planted(Bug::QuorumTooSmall) && self.is_leader() {
+                self.invent_an_acknowledgement();
+            }
         }
+    }
+
+    /// What a majority that is too small by one comes to: a peer that never answered is counted.
+    fn invent_an_acknowledgement(&mut self) {
+        let (own, term, index) = (self.node.0, self.term(), self.raft.raft.raft_log.persisted);
+        let Some(peer) = self.raft.raft.prs().iter().map(|(id, _)| *id).filter(|id| *id != own).min() else {
+            return;
+        };
+        let mut answer = Message { from: peer, to: own, term, index, ..Message::default() };
+        answer.set_msg_type(MessageType::MsgAppendResponse);
+        let _ = self.raft.step(answer);
     }
 
     /// The state machine has applied all entries up to `index`.

@@ -32,6 +32,12 @@ impl Clocks {
         self.lives.push(Life { start_ns: now_ns, low_ms: wall.0, high_ms: wall.0.max(before_ms) });
     }
 
+    /// Starts of the node from one virtual time to another.
+    #[must_use]
+    pub fn starts_between(&self, from_ns: u64, to_ns: u64) -> u64 {
+        self.lives.iter().filter(|life| (from_ns..=to_ns).contains(&life.start_ns)).count() as u64
+    }
+
     /// The earliest that can have been shown at a virtual time. While the node is down: by the life before.
     #[must_use]
     pub fn low(&self, at_ns: u64) -> UnixMillis {

@@ -46,6 +46,7 @@ pub fn come_to_an_end(run: &mut Run) -> Result<End, Stopped> {
         )
         .into());
     }
+    run.history.end_from_ns = Some(run.world.time_ns());
     let mut queues = Vec::new();
     for queue in 0..run.plan.queues.len() {
         queues.push(drain(run, queue)?);

@@ -1,5 +1,7 @@
 //! What goes wrong in a run, when, and how often it did.
 
+use crate::disk::Failure;
+use crate::disk::damage::Damage;
 use crate::history::{History, Outage};
 use crate::swarm::FaultPlan;
 use crate::workload::Workload;
@@ -15,49 +17,80 @@ const STOP_LOOK_NS: u64 = 5 * NANOS_PER_MS;
 const STOP_NS_MAX: u64 = 60_000 * NANOS_PER_MS;
 /// Disk operations that a power loss is aimed at.
 const AIMED_OPERATIONS: u64 = 12;
+/// The same where it is to hit a recovery.
+const AIMED_AT_RECOVERY: u64 = 40;
+/// What a core says of a disk that is damaged names a file or a shard.
+const DAMAGE_NAMES: [&str; 2] = ["journal-", "shard"];
+const FAILURE_NAME: &str = "input/output error of the simulated disk";
 
 /// Kinds of fault and of their ends; the number is that of the timer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u64)]
 enum Kind {
     PowerLoss,
+    Kill,
     Stop,
     StopLook,
     Restart,
     WallJump,
+    WallFreeze,
+    WallThaw,
     Hang,
     Full,
     Room,
     Disconnect,
-    Rot,
-    ReadError,
+    Damage,
+    Failure,
+    MeshStall,
+    Pause,
 }
 
-const KINDS: [Kind; 11] = [
+const KINDS: [Kind; 16] = [
     Kind::PowerLoss,
+    Kind::Kill,
     Kind::Stop,
     Kind::StopLook,
     Kind::Restart,
     Kind::WallJump,
+    Kind::WallFreeze,
+    Kind::WallThaw,
     Kind::Hang,
     Kind::Full,
     Kind::Room,
     Kind::Disconnect,
-    Kind::Rot,
-    Kind::ReadError,
+    Kind::Damage,
+    Kind::Failure,
+    Kind::MeshStall,
+    Kind::Pause,
 ];
 
 /// How often each thing happened.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct FaultCounters {
     pub power_losses: u64,
+    pub power_losses_while_down: u64,
+    pub kills: u64,
+    pub ends_in_recovery: u64,
+    pub ends_for_failures: u64,
+    pub ends_for_damage: u64,
     pub stops: u64,
     pub wall_jumps: u64,
+    pub wall_freezes: u64,
     pub hangs: u64,
     pub full_disks: u64,
+    pub full_disk_starts: u64,
     pub disconnects: u64,
-    pub rotten_bits: u64,
-    pub read_errors: u64,
+    pub mesh_stalls: u64,
+    pub pauses: u64,
+}
+
+/// How a life of the node ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum LifeEnd {
+    /// With the machine's power.
+    Power,
+    /// With the process.
+    Process,
 }
 
 /// See the module's text.
@@ -68,6 +101,8 @@ pub struct Faults {
     asked_to_stop_ns: Option<u64>,
     full: bool,
     outage_from_ns: Option<u64>,
+    /// The life that is to end aimed at an operation ends like this.
+    aimed: LifeEnd,
     /// What happened.
     pub counters: FaultCounters,
     over: bool,
@@ -83,6 +118,7 @@ impl Faults {
             asked_to_stop_ns: None,
             full: false,
             outage_from_ns: None,
+            aimed: LifeEnd::Power,
             counters: FaultCounters::default(),
             over: false,
         }
@@ -92,6 +128,7 @@ impl Faults {
     pub fn begin(&mut self, world: &mut World) {
         let plan = self.plan;
         world.mesh_slow = (20 * NANOS_PER_MS, plan.mesh_slow_ppm);
+        world.link_slow = (plan.link_slow_ms_max * NANOS_PER_MS, plan.link_slow_ppm);
         world.node.wall_drift_ppm = plan.wall_drift_ppm;
         world.clocks.disturbed = !plan.wall_is_steady();
         for slot in &mut world.node.cores {
@@ -107,14 +144,18 @@ impl Faults {
         let plan = &self.plan;
         match kind {
             Kind::PowerLoss => plan.power_loss_ms,
+            Kind::Kill => plan.kill_ms,
             Kind::Stop => plan.stop_ms,
             Kind::WallJump => plan.wall_jump_ms,
+            Kind::WallFreeze => plan.wall_freeze_ms,
             Kind::Hang => plan.disk_hang_ms,
             Kind::Full => plan.disk_full_ms,
             Kind::Disconnect => plan.disconnect_ms,
-            Kind::Rot => plan.rot_ms,
-            Kind::ReadError => plan.read_error_ms,
-            Kind::StopLook | Kind::Restart | Kind::Room => 0,
+            Kind::Damage => plan.damage_ms,
+            Kind::Failure => plan.failure_ms,
+            Kind::MeshStall => plan.mesh_stall_ms,
+            Kind::Pause => plan.pause_ms,
+            Kind::StopLook | Kind::Restart | Kind::Room | Kind::WallThaw => 0,
         }
     }
 
@@ -143,26 +184,33 @@ impl Faults {
         self.again(kind, world);
         match kind {
             Kind::PowerLoss if world.node.is_running() => {
-                if self.random.below(3) == 0 {
-                    self.power_loss(world, work, history);
-                } else {
-                    // Aimed at an operation, so that writes under way are hit though they are short.
-                    world.crash_at_operation = Some(1 + self.random.below(AIMED_OPERATIONS));
-                }
+                self.life_ends_soon(LifeEnd::Power, world, work, history);
             }
-            Kind::Stop if world.node.is_serving() && self.asked_to_stop_ns.is_none() => {
+            Kind::Kill if world.node.is_running() => {
+                self.life_ends_soon(LifeEnd::Process, world, work, history);
+            }
+            Kind::Stop if world.node.is_running() && self.asked_to_stop_ns.is_none() => {
                 self.asked_to_stop_ns = Some(world.time_ns());
                 self.outage(world);
                 world.ask_to_stop();
                 world.set_timer(STOP_LOOK_NS, TIMERS_FROM + Kind::StopLook as u64);
             }
             Kind::StopLook => return self.look_at_stop(world, work, history),
-            Kind::Restart if !world.node.is_running() => world.start(),
+            Kind::Restart if !world.node.is_running() => self.restart(world),
             Kind::WallJump => {
                 let jump_ms = self.random.below(7_200_000).cast_signed() - 3_600_000;
                 world.node.wall_offset_ms += jump_ms;
                 self.counters.wall_jumps += 1;
+                world.tale.tell(world.time_ns(), || format!("the wall clock jumps by {jump_ms} ms"));
             }
+            Kind::WallFreeze if world.node.wall_frozen_ns.is_none() => {
+                world.node.wall_frozen_ns = Some(world.time_ns());
+                self.counters.wall_freezes += 1;
+                world.tale.tell(world.time_ns(), || "the wall clock stands still".into());
+                let after_ns = self.random.below(10_000 * NANOS_PER_MS);
+                world.set_timer(after_ns, TIMERS_FROM + Kind::WallThaw as u64);
+            }
+            Kind::WallThaw => self.thaw(world),
             Kind::Hang if world.node.is_running() => self.hang(world, history),
             Kind::Full => self.fill(world),
             Kind::Room => self.make_room(world),
@@ -170,39 +218,76 @@ impl Faults {
                 self.counters.disconnects += 1;
                 work.disconnect_one(world, history);
             }
-            Kind::Rot => {
-                let core = self.random.below(world.node.cores.len() as u64) as usize;
-                if let Some(what) = world.node.cores[core].disk.rot() {
-                    self.counters.rotten_bits += 1;
-                    world.tale.tell(world.time_ns(), || format!("core {core}: {what} rots"));
-                }
-            }
-            Kind::ReadError => {
-                let core = self.random.below(world.node.cores.len() as u64) as usize;
-                world.node.cores[core].disk.fails_next_read = true;
-            }
+            Kind::Damage => self.damage(world),
+            Kind::Failure => self.let_fail(world),
+            Kind::MeshStall if world.node.is_running() => self.stall(world),
+            Kind::Pause if world.node.is_running() => self.pause(world),
             _ => {}
         }
         Ok(())
     }
 
-    /// The power is lost, now.
-    pub fn power_loss(&mut self, world: &mut World, work: &mut Workload, history: &mut History) {
+    fn a_core(&mut self, world: &World) -> usize {
+        self.random.below(world.node.cores.len() as u64) as usize
+    }
+
+    /// Now, or aimed at a disk operation, so that writes under way are hit though they are short.
+    fn life_ends_soon(
+        &mut self,
+        end: LifeEnd,
+        world: &mut World,
+        work: &mut Workload,
+        history: &mut History,
+    ) {
+        if self.random.below(3) == 0 {
+            self.life_ends(end, world, work, history);
+        } else {
+            self.aimed = end;
+            world.crash_at_operation = Some(1 + self.random.below(AIMED_OPERATIONS));
+        }
+    }
+
+    /// The operation that the end of a life was aimed at is under way.
+    pub fn aim_reached(&mut self, world: &mut World, work: &mut Workload, history: &mut History) {
+        self.life_ends(self.aimed, world, work, history);
+    }
+
+    fn life_ends(&mut self, end: LifeEnd, world: &mut World, work: &mut Workload, history: &mut History) {
         if !world.node.is_running() {
             return;
         }
-        self.counters.power_losses += 1;
-        self.asked_to_stop_ns = None;
-        self.outage(world);
+        self.counters.ends_in_recovery += u64::from(!world.node.is_serving());
         world.expect_same_state();
-        let sessions = world.crash();
-        work.lost(sessions, history);
-        self.restart_later(world);
+        match end {
+            LifeEnd::Power => self.counters.power_losses += 1,
+            LifeEnd::Process => self.counters.kills += 1,
+        }
+        self.gone(end, world, work, history);
     }
 
-    fn restart_later(&mut self, world: &mut World) {
+    fn gone(&mut self, end: LifeEnd, world: &mut World, work: &mut Workload, history: &mut History) {
+        self.asked_to_stop_ns = None;
+        self.outage(world);
+        let sessions = match end {
+            LifeEnd::Power => world.crash(),
+            LifeEnd::Process => world.halt(),
+        };
+        work.lost(sessions, history);
         let down_ns = self.random.below(self.plan.down_ms_max.max(1) * NANOS_PER_MS);
         world.set_timer(down_ns, TIMERS_FROM + Kind::Restart as u64);
+    }
+
+    fn restart(&mut self, world: &mut World) {
+        if !self.over && self.plan.power_loss_ms > 0 && self.random.below(4) == 0 {
+            self.counters.power_losses_while_down += 1;
+            world.tale.tell(world.time_ns(), || "the power is lost while the node is down".into());
+            world.node.cores.iter_mut().for_each(|slot| slot.disk.lose_power());
+        }
+        world.start();
+        if !self.over && self.random.chance_ppm(self.plan.recovery_ends_ppm) {
+            self.aimed = if self.plan.power_loss_ms > 0 { LifeEnd::Power } else { LifeEnd::Process };
+            world.crash_at_operation = Some(1 + self.random.below(AIMED_AT_RECOVERY));
+        }
     }
 
     fn look_at_stop(
@@ -214,11 +299,8 @@ impl Faults {
         let Some(asked_ns) = self.asked_to_stop_ns else { return Ok(()) };
         if world.node.is_stopped() {
             self.counters.stops += 1;
-            self.asked_to_stop_ns = None;
             world.expect_same_state();
-            let sessions = world.halt();
-            work.lost(sessions, history);
-            self.restart_later(world);
+            self.gone(LifeEnd::Process, world, work, history);
             return Ok(());
         }
         if world.time_ns() - asked_ns > STOP_NS_MAX {
@@ -228,9 +310,15 @@ impl Faults {
         Ok(())
     }
 
+    fn thaw(&mut self, world: &mut World) {
+        let catches_up = self.random.below(2) == 0;
+        world.node.thaw_wall(world.time_ns(), catches_up);
+        world.tale.tell(world.time_ns(), || "the wall clock goes on".into());
+    }
+
     fn hang(&mut self, world: &mut World, history: &mut History) {
         self.counters.hangs += 1;
-        let core = self.random.below(world.node.cores.len() as u64) as usize;
+        let core = self.a_core(world);
         let until_ns = world.time_ns() + self.random.below(self.plan.disk_hang_ms_max * NANOS_PER_MS);
         world.node.cores[core].disk.hangs_until_ns = until_ns;
         world.tale.tell(world.time_ns(), || format!("the disk of core {core} hangs until {until_ns} ns"));
@@ -257,6 +345,46 @@ impl Faults {
         world.tale.tell(world.time_ns(), || "the disks have room".into());
     }
 
+    fn damage(&mut self, world: &mut World) {
+        let core = self.a_core(world);
+        let damage = match self.plan.damage {
+            Some(damage) => damage,
+            None => Damage::ALL[self.random.below(Damage::ALL.len() as u64) as usize],
+        };
+        if let Some(what) = world.node.cores[core].disk.damage(damage) {
+            world.tale.tell(world.time_ns(), || format!("core {core}: {what}"));
+        }
+    }
+
+    fn let_fail(&mut self, world: &mut World) {
+        let kinds = [Failure::Read, Failure::Write, Failure::Sync, Failure::File];
+        let failure = kinds[self.random.below(4) as usize];
+        let core = self.a_core(world);
+        world.node.cores[core].disk.fails_next = Some(failure);
+        world.tale.tell(world.time_ns(), || format!("core {core}: the next operation fails: {failure:?}"));
+    }
+
+    fn stall(&mut self, world: &mut World) {
+        let (from, to) = (self.a_core(world), self.a_core(world));
+        if from != to {
+            self.counters.mesh_stalls += 1;
+            let until_ns = world.time_ns() + self.random.below(2_000 * NANOS_PER_MS);
+            world.stall(from, to, until_ns);
+            world.tale.tell(world.time_ns(), || format!("the ring from core {from} to {to} is full"));
+        }
+    }
+
+    /// One core, or the process.
+    fn pause(&mut self, world: &mut World) {
+        self.counters.pauses += 1;
+        let until_ns = world.time_ns() + self.random.below(self.plan.pause_ms_max * NANOS_PER_MS);
+        let one = (self.random.below(2) == 0).then(|| self.a_core(world));
+        for core in (0..world.node.cores.len()).filter(|core| one.is_none_or(|one| one == *core)) {
+            world.pause(core, until_ns);
+            world.tale.tell(world.time_ns(), || format!("core {core} is paused until {until_ns} ns"));
+        }
+    }
+
     /// A core gave up. Answers whether that ends the run; an error where nothing excuses it.
     pub fn fatal(
         &mut self,
@@ -265,24 +393,23 @@ impl Faults {
         work: &mut Workload,
         history: &mut History,
     ) -> Result<bool, String> {
-        let hurt = world
-            .node
-            .cores
-            .iter()
-            .any(|slot| slot.disk.counters.rotten_bits + slot.disk.counters.read_errors > 0);
-        if hurt && ["journal-", "shard-", "read error"].iter().any(|named| detail.contains(named)) {
+        let damaged = world.node.cores.iter().any(|slot| slot.disk.is_damaged());
+        if damaged && DAMAGE_NAMES.iter().any(|named| detail.contains(named)) {
+            self.counters.ends_for_damage += 1;
             return Ok(true);
         }
-        if self.full && detail.contains("no room") {
-            world.fatal = None;
-            self.outage(world);
-            let sessions = world.crash();
-            work.lost(sessions, history);
+        if detail.contains(FAILURE_NAME) {
+            self.counters.ends_for_failures += 1;
+        } else if self.full && detail.contains("no room") {
+            self.counters.full_disk_starts += 1;
             self.make_room(world);
-            self.restart_later(world);
-            return Ok(false);
+        } else {
+            return Err(format!("a core gave up: {detail}"));
         }
-        Err(format!("a core gave up: {detail}"))
+        world.fatal = None;
+        world.crash_at_operation = None;
+        self.gone(LifeEnd::Process, world, work, history);
+        Ok(false)
     }
 
     fn outage(&mut self, world: &World) {
@@ -290,7 +417,9 @@ impl Faults {
     }
 
     /// Looks whether an outage is over. Call it after everything that happens.
-    pub fn observe(&mut self, world: &World, history: &mut History) {
+    pub fn observe(&mut self, world: &mut World, history: &mut History) {
+        let held_up = world.held_up.drain(..).map(|(from_ns, to_ns)| Outage { from_ns, to_ns });
+        history.outages.extend(held_up);
         if let Some(from_ns) = self.outage_from_ns
             && world.node.is_serving()
             && self.asked_to_stop_ns.is_none()
@@ -306,10 +435,12 @@ impl Faults {
         self.over = true;
         world.crash_at_operation = None;
         world.mesh_slow = (0, 0);
+        world.link_slow = (0, 0);
+        self.thaw(world);
         self.make_room(world);
         for slot in &mut world.node.cores {
             slot.disk.profile.slow_ppm = 0;
-            slot.disk.fails_next_read = false;
+            slot.disk.fails_next = None;
             slot.disk.hangs_until_ns = 0;
         }
         if self.asked_to_stop_ns.is_none() && !world.node.is_running() {

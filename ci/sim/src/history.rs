@@ -73,6 +73,8 @@ pub struct History {
     pub made: Vec<Made>,
     /// In the order of their beginning.
     pub outages: Vec<Outage>,
+    /// When the end began: configurations are not the plan's any more.
+    pub end_from_ns: Option<u64>,
 }
 
 impl History {
@@ -80,6 +82,12 @@ impl History {
     pub fn ask(&mut self, queue: usize, start_ns: u64, request: Request, numbers: Vec<Number>) -> usize {
         self.calls.push(Call { queue, start_ns, request, numbers, outcome: Outcome::Open });
         self.calls.len() - 1
+    }
+
+    /// True where the call was made before the end began.
+    #[must_use]
+    pub fn calls_before_end(&self, call: &Call) -> bool {
+        self.end_from_ns.is_none_or(|end_ns| call.start_ns < end_ns)
     }
 
     /// True where the node was undisturbed from one time to another, and for a while before.

@@ -2,7 +2,7 @@
 
 use crate::disk::{DiskProfile, SimDisk};
 use overtake_base::{CoreId, NodeId, Now, UnixMillis};
-use overtake_core::{Core, CoreConfig, Event};
+use overtake_core::{Core, CoreConfig, Event, TenantConfig};
 use std::collections::VecDeque;
 
 /// Wall time at virtual time 0: a fixed day, so that a seed always means the same.
@@ -16,6 +16,12 @@ pub struct NodeShape {
     pub cores: u16,
     /// Shards.
     pub shards: u16,
+    /// Bytes of a journal segment.
+    pub segment_bytes: u64,
+    /// Bytes of a log entry, at most.
+    pub entry_bytes_max: usize,
+    /// Messages that the tenant may enqueue a second.
+    pub enqueue_per_s: Option<u64>,
     /// Bytes of recent entries kept in memory by each core.
     pub cache_bytes: usize,
     /// Journal bytes between checkpoints.
@@ -40,6 +46,12 @@ pub struct SimCore {
     pub serving: bool,
     /// This core said that everything is finished and durable.
     pub stopped: bool,
+    /// No turn before this virtual time: the process, or this thread of it, gets no CPU.
+    pub paused_until_ns: u64,
+    /// A write or sync of its disk failed in this life: it must give up.
+    pub disk_failed: bool,
+    /// Failed writes and syncs that were noticed so far.
+    pub disk_failures: u64,
 }
 
 /// See the module's text.
@@ -52,6 +64,8 @@ pub struct SimNode {
     pub life: u64,
     /// What its wall clock is ahead (or behind) by.
     pub wall_offset_ms: i64,
+    /// While its wall clock stands still: the virtual time at which it stopped.
+    pub wall_frozen_ns: Option<u64>,
     /// What its wall clock gains (or loses), in parts per million of virtual time.
     pub wall_drift_ppm: i64,
 }
@@ -68,18 +82,30 @@ impl SimNode {
                 turn: None,
                 serving: false,
                 stopped: false,
+                paused_until_ns: 0,
+                disk_failed: false,
+                disk_failures: 0,
             })
             .collect();
-        Self { shape, seed, cores, life: 0, wall_offset_ms: 0, wall_drift_ppm: 0 }
+        Self { shape, seed, cores, life: 0, wall_offset_ms: 0, wall_frozen_ns: None, wall_drift_ppm: 0 }
     }
 
     /// What its clocks show at a virtual time.
     #[must_use]
     pub fn now(&self, time_ns: u64) -> Now {
-        let true_ms = time_ns / NANOS_PER_MS;
+        let true_ms = self.wall_frozen_ns.unwrap_or(time_ns) / NANOS_PER_MS;
         let drift_ms = (true_ms.cast_signed() / 1_000) * self.wall_drift_ppm / 1_000;
         let wall_ms = (WALL_START_MS + true_ms).saturating_add_signed(self.wall_offset_ms + drift_ms);
         Now { monotonic_ns: time_ns, wall: UnixMillis(wall_ms) }
+    }
+
+    /// The wall clock goes on where it stopped, or shows at once what it has missed.
+    pub fn thaw_wall(&mut self, time_ns: u64, catches_up: bool) {
+        if let Some(frozen_ns) = self.wall_frozen_ns.take()
+            && !catches_up
+        {
+            self.wall_offset_ms -= ((time_ns - frozen_ns) / NANOS_PER_MS).cast_signed();
+        }
     }
 
     /// Starts all cores.
@@ -92,17 +118,23 @@ impl SimNode {
             slot.core = Some(Core::new(config, now));
             slot.serving = false;
             slot.stopped = false;
+            slot.disk_failed = false;
         }
     }
 
     /// The power is lost on all cores at once.
     pub fn crash(&mut self) {
-        self.halt();
+        self.end();
         self.cores.iter_mut().for_each(|slot| slot.disk.lose_power());
     }
 
-    /// The process is gone; what the disks were asked is the caller's concern.
+    /// The process is gone, the machine goes on.
     pub fn halt(&mut self) {
+        self.end();
+        self.cores.iter_mut().for_each(|slot| slot.disk.lose_process());
+    }
+
+    fn end(&mut self) {
         // What was under way of this life is of no concern to the next one.
         self.life += 1;
         for slot in &mut self.cores {
@@ -111,6 +143,7 @@ impl SimNode {
             slot.turn = None;
             slot.serving = false;
             slot.stopped = false;
+            slot.paused_until_ns = 0;
         }
     }
 
@@ -145,9 +178,10 @@ impl SimNode {
             version: "simulated".into(),
             auto_create: true,
             tokens: Vec::new(),
-            tenants: Vec::new(),
-            segment_bytes: 4 * 1024 * 1024,
+            tenants: vec![TenantConfig { name: "default".into(), enqueue_per_s: self.shape.enqueue_per_s }],
+            segment_bytes: self.shape.segment_bytes,
             writes_in_flight_max: self.shape.writes_in_flight_max,
+            entry_bytes_max: self.shape.entry_bytes_max,
             batch_bytes_max: 1024 * 1024,
             cache_bytes: self.shape.cache_bytes,
             checkpoint_bytes: self.shape.checkpoint_bytes,

@@ -4,11 +4,14 @@
 use crate::checkers::{self, Violation};
 use crate::ending::{self, End};
 use crate::faults::{FaultCounters, Faults, TIMERS_FROM};
+use crate::groups;
 use crate::history::{History, Outcome};
+use crate::panics::caught;
 use crate::summary::Summary;
 use crate::swarm::Swarm;
 use crate::workload::Workload;
 use crate::world::{Notice, World};
+use overtake_base::planted::{Bug, is_planted};
 use overtake_core::SessionId;
 use overtake_wire::message::{Request, Response};
 
@@ -66,10 +69,31 @@ pub struct Run {
     auditor_answer: Option<(u64, Response)>,
 }
 
-/// Runs a seed. With `told`, the last events are kept in words.
+/// Runs a seed: a node, and a cluster of replicas of one shard. With `told`, the last events are kept in words.
 #[must_use]
 pub fn run(seed: u64, told: bool) -> Report {
-    let plan = Swarm::of_seed(seed);
+    run_plan(seed, Swarm::of_seed(seed), told)
+}
+
+/// The same by a plan that was made smaller.
+#[must_use]
+pub fn run_plan(seed: u64, plan: Swarm, told: bool) -> Report {
+    // A planted bug can only be in one of them.
+    let planted = Bug::ALL.iter().find(|bug| is_planted(**bug));
+    let mut report = match planted {
+        Some(bug) if bug.is_of_groups() => Report::empty(seed),
+        _ => run_node(seed, plan, told),
+    };
+    if planted.is_none_or(|bug| bug.is_of_groups()) {
+        let groups = groups::run(seed);
+        report.trace ^= groups.trace.rotate_left(1);
+        report.summary.count_groups(&groups);
+        report.violations.extend(groups.violations);
+    }
+    report
+}
+
+fn run_node(seed: u64, plan: Swarm, told: bool) -> Report {
     let mut world = World::new(seed, plan.shape.clone());
     world.tale.wanted = told;
     let mut run = Run {
@@ -83,23 +107,34 @@ pub fn run(seed: u64, told: bool) -> Report {
         plan,
     };
     let mut violations = Vec::new();
-    let end = match run.go() {
-        Ok(end) => Some(end),
-        Err(Stopped::Damaged) => None,
-        Err(Stopped::Broken(detail)) => {
+    let end = match caught(|| run.go()) {
+        Ok(Ok(end)) => Some(end),
+        Ok(Err(Stopped::Damaged)) => None,
+        Ok(Err(Stopped::Broken(detail))) => {
             violations.push(Violation::new("liveness", detail));
             None
         }
+        Err(panic) => {
+            violations.push(Violation::new("panic", panic));
+            None
+        }
     };
-    if violations.is_empty() {
-        violations = checkers::check(&run.plan, &run.history, &run.world.clocks, end.as_ref());
-    }
+    // A promise that was broken on the way says more than that the run came to no good end.
+    let mut judged = checkers::check(&run.plan, &run.history, &run.world.clocks, end.as_ref());
+    judged.append(&mut violations);
     Report {
         seed,
         trace: run.world.trace(),
         summary: Summary::of(&run, end.is_some()),
         tale: run.world.tale.lines().map(String::from).collect(),
-        violations,
+        violations: judged,
+    }
+}
+
+impl Report {
+    fn empty(seed: u64) -> Self {
+        let (violations, tale) = (Vec::new(), Vec::new());
+        Self { seed, trace: 0, violations, summary: Summary::default(), tale }
     }
 }
 
@@ -176,9 +211,9 @@ impl Run {
             Notice::Timer { number } => {
                 self.faults.timer(number, &mut self.world, &mut self.work, &mut self.history)?;
             }
-            Notice::CrashDue => self.faults.power_loss(&mut self.world, &mut self.work, &mut self.history),
+            Notice::CrashDue => self.faults.aim_reached(&mut self.world, &mut self.work, &mut self.history),
         }
-        self.faults.observe(&self.world, &mut self.history);
+        self.faults.observe(&mut self.world, &mut self.history);
         Ok(())
     }
 

@@ -2,10 +2,25 @@
 //! there are. Each seed leaves much out, so that what is left meets in ways that a mixture of everything never shows.
 
 use crate::disk::DiskProfile;
+use crate::disk::damage::Damage;
 use crate::node::NodeShape;
 use overtake_base::QueueConfigPatch;
+use overtake_base::limits::{BODY_BYTES_MAX, REQUEST_BYTES_MAX};
 use overtake_base::queue_config::{Backoff, RateCaps, Scheduling};
 use overtake_base::random::Random;
+use overtake_log::record::DATA_BYTES_MAX;
+
+/// Bytes of a segment, and of the longest entry that it is for.
+const SEGMENTS: [(u64, usize); 8] = [
+    (64 * 1024, 48 * 1024),
+    (64 * 1024, 48 * 1024),
+    (64 * 1024, 48 * 1024),
+    (256 * 1024, 200 * 1024),
+    (256 * 1024, 200 * 1024),
+    (256 * 1024, 200 * 1024),
+    (1024 * 1024, 200 * 1024),
+    (4 * 1024 * 1024, DATA_BYTES_MAX),
+];
 
 /// A run, before it happens.
 #[derive(Clone, Debug)]
@@ -71,6 +86,16 @@ pub struct QueuePlan {
     pub deletable: bool,
 }
 
+impl QueuePlan {
+    /// Spreads it over fewer shards.
+    pub fn set_shards(&mut self, shards: u16) {
+        self.shards = shards;
+        if let Some(patch) = &mut self.patch {
+            patch.shards = Some(Some(shards));
+        }
+    }
+}
+
 /// Some clients of one kind.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientPlan {
@@ -95,6 +120,8 @@ pub struct MessagePlan {
     pub headers_ppm: u32,
     pub body_bytes_max: usize,
     pub huge_bodies_ppm: u32,
+    /// Body bytes of one request, at most.
+    pub batch_bytes_max: usize,
     pub batches_ppm: u32,
     pub batch_max: u64,
     pub repeats_ppm: u32,
@@ -132,39 +159,36 @@ pub struct CarePlan {
 #[derive(Clone, Copy, Default, Debug)]
 pub struct FaultPlan {
     pub power_loss_ms: u64,
+    pub kill_ms: u64,
     pub stop_ms: u64,
     pub down_ms_max: u64,
+    /// How often a recovery is ended too, in parts per million of starts.
+    pub recovery_ends_ppm: u32,
     pub wall_jump_ms: u64,
+    pub wall_freeze_ms: u64,
     pub wall_drift_ppm: i64,
     pub disk_hang_ms: u64,
     pub disk_hang_ms_max: u64,
     pub disk_slow_ppm: u32,
     pub disk_full_ms: u64,
     pub mesh_slow_ppm: u32,
+    pub mesh_stall_ms: u64,
+    pub link_slow_ppm: u32,
+    pub link_slow_ms_max: u64,
+    pub pause_ms: u64,
+    pub pause_ms_max: u64,
     pub disconnect_ms: u64,
-    pub rot_ms: u64,
-    pub read_error_ms: u64,
+    pub damage_ms: u64,
+    /// The kind of damage; none = any.
+    pub damage: Option<Damage>,
+    pub failure_ms: u64,
 }
 
 impl FaultPlan {
-    /// Nothing goes wrong.
-    #[must_use]
-    pub fn is_calm(&self) -> bool {
-        self.power_loss_ms
-            + self.stop_ms
-            + self.disk_hang_ms
-            + self.disk_full_ms
-            + self.rot_ms
-            + self.read_error_ms
-            == 0
-            && self.disk_slow_ppm == 0
-            && self.mesh_slow_ppm == 0
-    }
-
     /// The wall clock is left alone.
     #[must_use]
     pub fn wall_is_steady(&self) -> bool {
-        self.wall_jump_ms == 0 && self.wall_drift_ppm == 0
+        self.wall_jump_ms == 0 && self.wall_freeze_ms == 0 && self.wall_drift_ppm == 0
     }
 }
 
@@ -196,9 +220,14 @@ impl Swarm {
         let mut draw = Draw(Random::new(seed, "swarm"));
         let cores = draw.of(&[1, 1, 2, 2, 3, 4]);
         let shards = draw.of(&[1, 2, 4, 8, 8, 16]);
+        // Short segments roll over all the time; they hold short entries only.
+        let (segment_bytes, entry_bytes_max) = draw.of(&SEGMENTS);
         let shape = NodeShape {
             cores,
             shards,
+            segment_bytes,
+            entry_bytes_max,
+            enqueue_per_s: draw.of(&[None, None, None, None, None, Some(3), Some(40)]),
             cache_bytes: draw.of(&[0, 4 * 1024, 64 * 1024, 1024 * 1024]),
             checkpoint_bytes: draw.of(&[16 * 1024, 64 * 1024, 256 * 1024, 8 * 1024 * 1024]),
             writes_in_flight_max: draw.of(&[1, 2, 4, 8]),
@@ -207,7 +236,8 @@ impl Swarm {
                 ..DiskProfile::default()
             },
         };
-        let queues = (0..draw.from(1, 3)).map(|number| queue(&mut draw, number, shards)).collect();
+        let queues =
+            (0..draw.of(&[1, 1, 2, 3, 3, 12])).map(|number| queue(&mut draw, number, shards)).collect();
         let pauses = [500, 5_000, 50_000, 500_000];
         let mut clients = |most: u64| ClientPlan {
             count: draw.from(1, most) as u32,
@@ -224,7 +254,7 @@ impl Swarm {
             producers: pace(producers, active_ms),
             consumers: pace(consumers, active_ms),
             admins: pace(ClientPlan { depth: 1, ..admins }, active_ms * 3),
-            messages: messages(&mut draw),
+            messages: messages(&mut draw, entry_bytes_max),
             work: work(&mut draw),
             care: CarePlan { weights: core::array::from_fn(|_| draw.of(&[0, 1, 1, 4])) },
             faults: faults(&mut draw),
@@ -310,8 +340,9 @@ fn queue(draw: &mut Draw, number: u64, node_shards: u16) -> QueuePlan {
     plan
 }
 
-fn messages(draw: &mut Draw) -> MessagePlan {
+fn messages(draw: &mut Draw, entry_bytes_max: usize) -> MessagePlan {
     MessagePlan {
+        batch_bytes_max: (entry_bytes_max * 3 / 4).min(REQUEST_BYTES_MAX - 256 * 1024),
         client_ids_ppm: draw.of(&[0, 200_000, 800_000]),
         dedup_keys_ppm: draw.of(&[0, 200_000, 800_000]),
         dedup_keys: draw.of(&[3, 30, 1_000_000]),
@@ -321,7 +352,10 @@ fn messages(draw: &mut Draw) -> MessagePlan {
         expiry_s_max: draw.from(1, 15),
         headers_ppm: draw.ppm(),
         body_bytes_max: draw.of(&[0, 20, 200, 5_000]),
-        huge_bodies_ppm: draw.of(&[0, 0, 10_000, 50_000]),
+        huge_bodies_ppm: match draw.of(&[0, 0, 10_000, 50_000]) {
+            huge if entry_bytes_max > BODY_BYTES_MAX => huge,
+            _ => 0,
+        },
         batches_ppm: draw.ppm(),
         batch_max: draw.of(&[2, 10, 60]),
         repeats_ppm: draw.of(&[0, 100_000, 400_000]),
@@ -343,28 +377,44 @@ fn work(draw: &mut Draw) -> WorkPlan {
         release_delay_ppm: draw.ppm(),
         release_delay_s_max: draw.from(1, 10),
         stale_ppm: draw.ppm(),
-        cancel_receive_ppm: draw.of(&[0, 0, 50_000]),
+        cancel_receive_ppm: draw.of(&[0, 0, 0, 50_000, 400_000]),
         held_max: draw.of(&[1, 20, 1_000]),
     }
 }
 
 fn faults(draw: &mut Draw) -> FaultPlan {
-    if draw.one_in(6) {
+    if draw.one_in(8) {
         return FaultPlan { disconnect_ms: draw.of(&[0, 3_000]), ..FaultPlan::default() };
     }
     FaultPlan {
         power_loss_ms: draw.of(&[0, 10_000, 3_000, 700]),
+        kill_ms: draw.of(&[0, 0, 5_000, 1_000]),
         stop_ms: draw.of(&[0, 0, 10_000, 3_000]),
         down_ms_max: draw.of(&[1, 100, 20_000]),
+        recovery_ends_ppm: draw.of(&[0, 0, 200_000, 600_000]),
         wall_jump_ms: draw.of(&[0, 0, 0, 3_000]),
+        wall_freeze_ms: draw.of(&[0, 0, 0, 0, 5_000]),
         wall_drift_ppm: draw.of(&[0, 0, 0, 300, -300]),
         disk_hang_ms: draw.of(&[0, 0, 5_000]),
         disk_hang_ms_max: draw.of(&[50, 1_000, 8_000]),
         disk_slow_ppm: draw.of(&[0, 0, 5_000, 50_000]),
         disk_full_ms: draw.of(&[0, 0, 0, 4_000]),
         mesh_slow_ppm: draw.of(&[0, 0, 20_000, 300_000]),
+        mesh_stall_ms: draw.of(&[0, 0, 0, 3_000]),
+        link_slow_ppm: draw.of(&[0, 0, 0, 10_000, 100_000]),
+        link_slow_ms_max: draw.of(&[20, 500, 5_000]),
+        pause_ms: draw.of(&[0, 0, 0, 4_000]),
+        pause_ms_max: draw.of(&[100, 3_000]),
         disconnect_ms: draw.of(&[0, 3_000, 500]),
-        rot_ms: if draw.one_in(10) { 3_000 } else { 0 },
-        read_error_ms: if draw.one_in(20) { 5_000 } else { 0 },
+        damage_ms: if draw.one_in(8) { draw.of(&[1_000, 4_000]) } else { 0 },
+        damage: draw.of(&[
+            None,
+            Some(Damage::Rot),
+            Some(Damage::Vanished),
+            Some(Damage::Misdirected),
+            Some(Damage::Stale),
+            Some(Damage::Checkpoint),
+        ]),
+        failure_ms: if draw.one_in(6) { draw.of(&[1_000, 4_000]) } else { 0 },
     }
 }

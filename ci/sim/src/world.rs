@@ -66,10 +66,21 @@ pub struct World {
     /// Set to count disk operations down to a [`Notice::CrashDue`].
     pub crash_at_operation: Option<u64>,
     expected_digests: Vec<(u16, u64, u64)>,
+    /// Starts of the node.
+    pub starts: u64,
+    /// Starts after the first that came to serve.
+    pub recoveries: u64,
+    served: bool,
     /// Shards found to be after a restart what they were before.
     pub digests_compared: u64,
     /// Longest additional way of a mesh message, in nanoseconds, and how often one has it.
     pub mesh_slow: (u64, u32),
+    /// Longest additional way between a client and its core, in nanoseconds, and how often a frame has it.
+    pub link_slow: (u64, u32),
+    /// Spells in which something was held up, for whoever judges what came in time.
+    pub held_up: Vec<(u64, u64)>,
+    /// Frames between clients and cores that took the long way.
+    pub slow_frames: u64,
     /// What the node's clocks can have shown.
     pub clocks: Clocks,
     /// The last events in words.
@@ -95,8 +106,14 @@ impl World {
             events: 0,
             crash_at_operation: None,
             mesh_slow: (0, 0),
+            link_slow: (0, 0),
+            held_up: Vec::new(),
+            slow_frames: 0,
             expected_digests: Vec::new(),
             digests_compared: 0,
+            starts: 0,
+            recoveries: 0,
+            served: false,
             clocks: Clocks::default(),
             tale: Tale::default(),
             fatal: None,
@@ -126,6 +143,8 @@ impl World {
     /// Starts the node.
     pub fn start(&mut self) {
         self.node.start(self.time_ns);
+        self.starts += 1;
+        self.served = false;
         self.clocks.started(self.time_ns, self.now().wall);
         self.tale.tell(self.time_ns, || format!("the node starts, life {}", self.node.life));
         for core in 0..self.node.cores.len() {
@@ -148,10 +167,10 @@ impl World {
         }
     }
 
-    /// Ends a node that stopped by itself. Gives the sessions that are gone.
+    /// Ends the process, while the machine goes on. Gives the sessions that are gone.
     pub fn halt(&mut self) -> Vec<SessionId> {
         self.node.halt();
-        self.tale.tell(self.time_ns, || "the node has stopped".into());
+        self.tale.tell(self.time_ns, || "the process is gone".into());
         self.gone()
     }
 
@@ -186,7 +205,8 @@ impl World {
         let life = self.node.life;
         self.tale
             .tell(self.time_ns, || format!("{session:?} on core {core} asks {request}: {}", short(body)));
-        let at = self.arrival(0, session.0, 0, CLIENT_DELAY_NS);
+        let delay_ns = self.client_delay_ns();
+        let at = self.arrival(0, session.0, 0, delay_ns);
         self.schedule(at, Happening::ToCore { core, life, session, frame });
         true
     }
@@ -229,6 +249,11 @@ impl World {
             Happening::Turn { core, life, number } if alive(life) => self.turn(core, number),
             Happening::Disk { core, life, operation } if alive(life) => {
                 if let Some(completion) = self.node.cores[core].disk.complete(operation) {
+                    let slot = &mut self.node.cores[core];
+                    let counters = &slot.disk.counters;
+                    let failed = counters.write_errors + counters.sync_errors + counters.file_errors;
+                    slot.disk_failed |= failed > slot.disk_failures;
+                    slot.disk_failures = failed;
                     self.deliver(core, Event::Disk(completion));
                 }
             }
@@ -266,6 +291,10 @@ impl World {
             return;
         }
         slot.turn = None;
+        if slot.paused_until_ns > self.time_ns {
+            let until_ns = slot.paused_until_ns;
+            return self.schedule_turn(core, until_ns);
+        }
         let Some(value) = slot.core.as_mut() else { return };
         let mut outputs = Vec::new();
         while let Some(event) = slot.inbox.pop_front() {
@@ -275,6 +304,9 @@ impl World {
         let wake = value.next_wake();
         for output in outputs {
             self.carry_out(core, output);
+        }
+        if self.node.cores[core].disk_failed && self.fatal.is_none() {
+            self.fatal = Some(format!("core {core} goes on though a write of its disk failed"));
         }
         self.compare_digests(core);
         if let Some(wake_ns) = wake {
@@ -288,7 +320,8 @@ impl World {
         let own = CoreId(core as u16);
         match output {
             Output::Frame { session, frame } => {
-                let at = self.arrival(1, session.0, 0, CLIENT_DELAY_NS);
+                let delay_ns = self.client_delay_ns();
+                let at = self.arrival(1, session.0, 0, delay_ns);
                 let frame = frame.slice(size_of::<u32>()..);
                 self.schedule(at, Happening::ToClient { life, session, frame });
             }
@@ -318,7 +351,13 @@ impl World {
                 }
             }
             Output::Warning(text) => self.tale.tell(self.time_ns, || format!("warning: {text}")),
-            Output::Serving => self.node.cores[core].serving = true,
+            Output::Serving => {
+                self.node.cores[core].serving = true;
+                if !self.served && self.node.is_serving() {
+                    self.served = true;
+                    self.recoveries += u64::from(self.starts > 1);
+                }
+            }
             Output::Stopped => self.node.cores[core].stopped = true,
             Output::Fatal(detail) => {
                 self.tale.tell(self.time_ns, || format!("fatal: {detail}"));
@@ -345,6 +384,29 @@ impl World {
     fn schedule(&mut self, at_ns: u64, happening: Happening) {
         self.sequence += 1;
         self.heap.insert((at_ns, self.sequence), happening);
+    }
+
+    /// The ways from one core to another are full until a virtual time: what is sent waits, in order.
+    pub fn stall(&mut self, from: usize, to: usize, until_ns: u64) {
+        let way = self.ways.entry((2, from as u64, to as u64)).or_default();
+        *way = (*way).max(until_ns);
+        self.held_up.push((self.time_ns, until_ns));
+    }
+
+    /// No turns on a core until a virtual time.
+    pub fn pause(&mut self, core: usize, until_ns: u64) {
+        self.node.cores[core].paused_until_ns = until_ns;
+        self.held_up.push((self.time_ns, until_ns));
+    }
+
+    fn client_delay_ns(&mut self) -> u64 {
+        let (slow_ns, slow_ppm) = self.link_slow;
+        if !self.random.chance_ppm(slow_ppm) {
+            return CLIENT_DELAY_NS;
+        }
+        self.slow_frames += 1;
+        self.held_up.push((self.time_ns, self.time_ns + slow_ns));
+        slow_ns
     }
 
     fn mesh_delay_ns(&mut self) -> u64 {

@@ -13,6 +13,9 @@ fn shape(cores: u16, shards: u16) -> NodeShape {
     NodeShape {
         cores,
         shards,
+        segment_bytes: 4 * 1024 * 1024,
+        entry_bytes_max: overtake_log::record::DATA_BYTES_MAX,
+        enqueue_per_s: None,
         cache_bytes: 64 * 1024,
         checkpoint_bytes: 256 * 1024,
         writes_in_flight_max: 4,

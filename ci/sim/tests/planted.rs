@@ -13,9 +13,9 @@ const SEEDS: u64 = 600;
 fn every_planted_bug_is_found() {
     let mut missed = Vec::new();
     for bug in Bug::ALL {
-        plant(Some(bug));
+        plant(Some(*bug)).unwrap();
         let found = first_that_fails();
-        plant(None);
+        plant(None).unwrap();
         match found {
             Some(seed) => println!("{bug:?} is found by seed {seed}"),
             None => missed.push(bug),

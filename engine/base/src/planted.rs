@@ -1,77 +1,210 @@
 //! Faults that are planted on purpose, one at a time, so that the simulator can prove that it would find them. A line
-//! like `is_planted(Bug::X)` stands where the fault would be. In a release build the answer is always no, known at compile
-//! time: nothing of it is left there.
+//! like `is_planted(Bug::X)` stands where the fault would be. In a build without debug assertions the answer is always
+//! no, known at compile time: nothing of it is left there, and [`plant`] refuses.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// A fault that can be planted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u64)]
-pub enum Bug {
+macro_rules! bugs {
+    ($($(#[doc = $what:literal])+ $bug:ident $name:literal,)+) => {
+        /// A fault that can be planted.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        #[repr(u64)]
+        pub enum Bug {
+            /// Not a bug: numbers begin with 1.
+            #[doc(hidden)]
+            None,
+            $($(#[doc = $what])+ $bug,)+
+        }
+
+        impl Bug {
+            /// Every bug.
+            pub const ALL: &'static [Self] = &[$(Self::$bug),+];
+
+            /// Its name on the command line.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    Self::None => "",
+                    $(Self::$bug => $name,)+
+                }
+            }
+
+            /// What is wrong with it.
+            #[must_use]
+            pub const fn what(self) -> &'static str {
+                match self {
+                    Self::None => "",
+                    $(Self::$bug => concat!($($what),+).trim_ascii_start(),)+
+                }
+            }
+        }
+    };
+}
+
+bugs! {
+    // Journal and disk.
     /// Writes are taken for durable as soon as any disk operation completes.
-    AcknowledgeBeforeSync = 1,
-    /// A receipt of an earlier delivery ends the current lease.
-    OldReceipt,
-    /// A checkpoint that is read back has forgotten dedup keys and ids.
-    ForgetDedup,
-    /// A delay ends half a second early.
-    EarlyDelay,
-    /// A lease runs out half a second early.
-    EarlyExpiry,
-    /// A waiting receive is not told what becomes visible.
-    LostWakeUp,
-    /// The two least urgent levels get no floor, and nobody a reserve.
-    NoShares,
-    /// What comes back goes to the tail of its lane.
-    ReturnToTail,
-    /// A checkpoint that is read back has forgotten leases.
-    ForgetLeases,
+    AcknowledgeBeforeSync "acknowledge-before-sync",
+    /// A batch is taken for durable though one before it is still under way.
+    DurableOutOfOrder "durable-out-of-order",
+    /// What recovery has read is not written and synced again before it is built upon.
+    SkipSync "skip-a-sync",
+    /// A segment is written to before its header is durable.
+    SegmentBeforeHeader "segment-before-its-header",
+    /// Work goes on after a write that failed.
+    GoOnAfterFailedWrite "go-on-after-a-failed-write",
+    /// Damage in the middle of the journal is cut off as if it were a torn tail.
+    CutDamage "cut-damage-in-the-middle",
     /// A batch is taken for whole without a look at its payload.
-    TornBatch,
-    /// A time to live of a message's own ends late.
-    LateExpiry,
+    TornBatch "torn-batch-taken-for-whole",
+    /// A segment is freed though term and vote of a shard are nowhere else.
+    HardStateRecycled "hard-state-recycled",
     /// Log entries are released though living payloads are in them.
-    ReleasePayloads,
+    ReleasePayloads "living-payloads-released",
+    /// Recent entries are looked up without their shard.
+    CacheWithoutShard "cache-without-shard",
+    // What a restart brings back.
+    /// A checkpoint that is read back has forgotten dedup keys and ids.
+    ForgetDedup "forget-dedup-at-restart",
+    /// A checkpoint that is read back has forgotten leases.
+    ForgetLeases "snapshot-missing-the-leases",
+    /// A checkpoint that is read back has forgotten which delayed messages are due when.
+    ForgetDelays "snapshot-missing-the-delays",
+    /// A checkpoint that is read back gives sequences that were given before.
+    SequenceTwice "sequence-given-twice",
+    // Leases and order.
+    /// A receipt of an earlier delivery ends the current lease.
+    OldReceipt "accept-an-old-receipt",
+    /// A lease runs out half a second early.
+    EarlyExpiry "lease-expires-early",
+    /// The clock that leases run by follows jumps of the wall clock.
+    WallClock "lease-expired-by-the-wrong-clock",
+    /// An extension is added to the old expiry instead of counting from now.
+    ExtendFromExpiry "extend-from-the-old-expiry",
+    /// What comes back goes to the tail of its lane.
+    ReturnToTail "return-to-the-back-of-the-lane",
+    /// What is given back for later comes back at once.
+    ReleaseAtOnce "release-delay-ignored",
+    /// A message that is leased can be cancelled.
+    CancelLeased "cancel-a-leased-message",
+    /// A receive that was cancelled keeps what it got.
+    LeaseOfTheGone "lease-of-a-gone-client-kept",
+    // Times.
+    /// A delay ends half a second early.
+    EarlyDelay "early-delay",
+    /// A time to live of a message's own ends late.
+    LateExpiry "delivered-after-its-time",
+    // Failures and dead letters.
     /// A message gets one delivery more than its queue allows.
-    OneMoreDelivery,
+    OneMoreDelivery "one-delivery-too-many",
+    /// A lease that runs out is not counted as a failed delivery.
+    ExpiryIsNoFailure "expiry-is-no-failure",
+    /// A redriven message's deliveries count from 0 again.
+    RedriveResetsDeliveries "redrive-resets-deliveries",
+    // Accounting.
+    /// Messages whose time is over are not counted.
+    ExpiryNotCounted "expiry-not-counted",
+    /// Leased messages count for nothing in a queue's depth.
+    DepthWithoutLeased "depth-without-leased",
+    /// A repeat of a dedup key makes its window longer.
+    RepeatExtendsWindow "repeat-extends-the-window",
+    // Choosing what to deliver.
+    /// The two least urgent levels get no floor.
+    NoFloor "floor-ignored",
+    /// Levels 1.. get no reserve.
+    NoReserve "reserve-ignored",
+    /// A waiting receive is not told what becomes visible.
+    LostWakeUp "lost-wake-up",
+    /// What a receive claimed and did not get stays claimed.
+    ClaimKept "claim-never-given-back",
+    /// A summary of a shard replaces a newer one.
+    StaleSummary "stale-summary-wins",
+    /// Acks and extensions are refused while the disk is full, as enqueues are.
+    FullRefusesAcks "full-disk-refuses-acks",
+    // Groups of replicas.
+    /// An entry counts as committed with one acknowledgement less than a majority.
+    QuorumTooSmall "off-by-one-quorum",
+    /// A replica votes for whoever asks, also a second time in a term.
+    VoteTwice "vote-twice-in-a-term",
+    /// A replica that restarts does not know whom it voted for.
+    ForgetVote "forget-the-vote-at-restart",
+    /// A follower acknowledges entries before they are durable.
+    FollowerAcknowledgesEarly "follower-acknowledges-before-sync",
 }
 
 impl Bug {
-    /// Every bug.
-    pub const ALL: [Self; 13] = [
-        Self::AcknowledgeBeforeSync,
-        Self::OldReceipt,
-        Self::ForgetDedup,
-        Self::EarlyDelay,
-        Self::EarlyExpiry,
-        Self::LostWakeUp,
-        Self::NoShares,
-        Self::ReturnToTail,
-        Self::ForgetLeases,
-        Self::TornBatch,
-        Self::LateExpiry,
-        Self::ReleasePayloads,
-        Self::OneMoreDelivery,
-    ];
-
-    /// The bug of a name, as [`core::fmt::Debug`] writes it.
+    /// The bug of a name.
     #[must_use]
     pub fn of_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|bug| format!("{bug:?}") == name)
+        Self::ALL.iter().copied().find(|bug| bug.name() == name)
+    }
+
+    /// It is about several replicas of one shard.
+    #[must_use]
+    pub const fn is_of_groups(self) -> bool {
+        matches!(
+            self,
+            Self::QuorumTooSmall | Self::VoteTwice | Self::ForgetVote | Self::FollowerAcknowledgesEarly
+        )
     }
 }
 
 /// The one that is planted in this process; 0 = none.
 static PLANTED: AtomicU64 = AtomicU64::new(0);
 
-/// Plants a bug in this process in place of any other, or none. Without effect in a release build.
-pub fn plant(bug: Option<Bug>) {
+/// This build has no planted bugs in it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CannotPlant;
+
+/// Whether bugs can be planted in this build.
+pub const CAN_PLANT: bool = cfg!(debug_assertions);
+
+/// Plants a bug in this process in place of any other, or none.
+///
+/// # Errors
+/// In a build without debug assertions, where a bug is asked for.
+pub fn plant(bug: Option<Bug>) -> Result<(), CannotPlant> {
+    if bug.is_some() && !CAN_PLANT {
+        return Err(CannotPlant);
+    }
     PLANTED.store(bug.map_or(0, |bug| bug as u64), Ordering::Relaxed);
+    Ok(())
 }
 
 /// Whether this bug is planted.
 #[inline(always)]
 #[must_use]
 pub fn is_planted(bug: Bug) -> bool {
-    cfg!(debug_assertions) && PLANTED.load(Ordering::Relaxed) == bug as u64
+    CAN_PLANT && PLANTED.load(Ordering::Relaxed) == bug as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_in_one_style() {
+        let mut names: Vec<&str> = Bug::ALL.iter().map(|bug| bug.name()).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), Bug::ALL.len());
+        for bug in Bug::ALL {
+            assert_eq!(Bug::of_name(bug.name()), Some(*bug));
+            assert!(bug.name().bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-'));
+            assert!(bug.what().ends_with('.'));
+        }
+        assert_eq!((Bug::of_name(""), Bug::of_name("no-such-bug")), (None, None));
+    }
+
+    /// In this build as in one without debug assertions: there the value of `CAN_PLANT`, a constant, takes every planted
+    /// line out of the program.
+    #[test]
+    fn only_a_build_with_debug_assertions_can_plant() {
+        const { assert!(CAN_PLANT == cfg!(debug_assertions)) };
+        let planted = plant(Some(Bug::EarlyDelay));
+        assert_eq!(planted.is_ok(), cfg!(debug_assertions));
+        assert_eq!(is_planted(Bug::EarlyDelay), cfg!(debug_assertions));
+        assert_eq!(plant(None), Ok(()));
+        assert!(!is_planted(Bug::EarlyDelay));
+    }
 }

@@ -4,6 +4,7 @@
 //! lease nor releases a delay early. What the wall clock then differs by is caught up slowly: forward by at most
 //! 500 ppm (within the error of a quartz clock), backward by running a tenth slower, which only makes things later.
 
+use overtake_base::planted::{Bug, is_planted};
 use overtake_base::{Now, UnixMillis};
 
 const FORWARD_PPM: u64 = 500;
@@ -42,6 +43,9 @@ impl ShardClock {
             let whole = |difference: u128| if difference < u128::from(NANOS_PER_MS) { 0 } else { difference };
             self.estimate_ns +=
                 u128::from(elapsed_ns) + faster.min(whole(behind_ns)) - slower.min(whole(ahead_ns));
+        }
+        if is_planted(Bug::WallClock) {
+            self.estimate_ns = self.estimate_ns.max(wall_ns);
         }
         self.last_monotonic_ns = self.last_monotonic_ns.max(now.monotonic_ns);
         UnixMillis(u64::try_from(self.estimate_ns / u128::from(NANOS_PER_MS)).unwrap_or(u64::MAX))

@@ -33,6 +33,8 @@ pub struct CoreConfig {
     pub segment_bytes: u64,
     /// Journal batches written at the same time, at most.
     pub writes_in_flight_max: usize,
+    /// Bytes of one log entry, at most. It must hold the largest request; less allows shorter segments.
+    pub entry_bytes_max: usize,
     /// Bytes of one journal batch, at most.
     pub batch_bytes_max: usize,
     /// Bytes of recent log entries kept in memory on this core.

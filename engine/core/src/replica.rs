@@ -27,6 +27,7 @@ pub struct Replica {
     pub group: Group,
     /// Its state.
     pub machine: Machine,
+    entry_bytes_max: usize,
     open: VecDeque<OpenEntry>,
     proposed: VecDeque<Proposed>,
     /// True while a tick is on its way, so that one deadline makes one tick.
@@ -83,9 +84,16 @@ pub enum CommandOutcome {
 impl Replica {
     /// A replica that has recovered.
     #[must_use]
-    pub fn new(shard: ShardId, group: Group, machine: Machine, checkpoint_index: u64) -> Self {
+    pub fn new(
+        shard: ShardId,
+        group: Group,
+        machine: Machine,
+        checkpoint_index: u64,
+        entry_bytes_max: usize,
+    ) -> Self {
         Self {
             shard,
+            entry_bytes_max,
             group,
             machine,
             open: VecDeque::new(),
@@ -105,8 +113,8 @@ impl Replica {
     /// Takes a command into this turn's entry.
     pub fn submit(&mut self, command: Command, caller: CommandCaller) {
         let bytes = encoded_bytes(&command);
-        let full =
-            self.open.back().is_none_or(|open| open.bytes + bytes > ENTRY_BYTES_TARGET && open.bytes > 0);
+        let target = ENTRY_BYTES_TARGET.min(self.entry_bytes_max / 2);
+        let full = self.open.back().is_none_or(|open| open.bytes + bytes > target && open.bytes > 0);
         if full {
             self.open.push_back(OpenEntry::default());
         }
@@ -127,7 +135,7 @@ impl Replica {
             let OpenEntry { commands, callers, bytes } = open;
             let mut entry = Vec::with_capacity(bytes);
             encode_batch(&Batch { time: now.max(self.machine.time()), commands }, &mut entry);
-            let fits = entry.len() <= overtake_log::record::DATA_BYTES_MAX;
+            let fits = entry.len() <= self.entry_bytes_max;
             match fits.then(|| self.group.propose(Bytes::from(entry))) {
                 Some(Ok((term, index))) => self.proposed.push_back(Proposed { term, index, callers }),
                 Some(Err(_)) | None => {

@@ -5,6 +5,7 @@ use crate::identity::Tenant;
 use crate::mesh::{ShardReply, ShardRequest};
 use crate::sessions::Origin;
 use crate::{Core, Operation, OperationId};
+use overtake_base::planted::{Bug, is_planted};
 use overtake_base::{Receipt, ShardId};
 use overtake_queue::answer::{Answer, SettleOutcome};
 use overtake_queue::command::{Command, Extension, LeaseKey, Return};
@@ -46,6 +47,9 @@ impl Core {
             Ok(queue) => queue,
             Err(refusal) => return self.respond(origin, refused(refusal)),
         };
+        if is_planted(Bug::FullRefusesAcks) && self.storage.is_full() {
+            return self.respond(origin, refused(Refusal::disk("no room on disk", 1_000)));
+        }
         let mut shards: BTreeMap<ShardId, Lists> = BTreeMap::new();
         // A receipt that is malformed or names a shard that the queue is not on stays `Unknown`.
         let known =

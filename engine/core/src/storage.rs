@@ -111,6 +111,7 @@ impl Storage {
             core: config.core,
             segment_bytes: config.segment_bytes,
             writes_in_flight_max: config.writes_in_flight_max,
+            record_bytes_max: config.entry_bytes_max,
             batch_bytes_max: config.batch_bytes_max,
             segments_ahead: SEGMENTS_AHEAD,
         };
@@ -252,7 +253,7 @@ impl Core {
         };
         let checkpoint_index = found.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.index);
         let group = self.recover_group(shard, found).map_err(|e| e.to_string())?;
-        Ok(Replica::new(shard, group, machine, checkpoint_index))
+        Ok(Replica::new(shard, group, machine, checkpoint_index, self.config.entry_bytes_max))
     }
 
     fn recover_directory(&self, found: RecoveredShard) -> Result<DirectoryHost, String> {

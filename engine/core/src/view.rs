@@ -3,6 +3,7 @@
 
 use crate::mesh::VersionedSummary;
 use overtake_base::hash::Map;
+use overtake_base::planted::{Bug, is_planted};
 use overtake_base::{Level, QueueId, ShardId};
 use overtake_queue::answer::LevelSummary;
 use std::collections::BTreeMap;
@@ -44,7 +45,7 @@ impl HeadView {
     /// Takes a summary, unless a newer one is known. True where it was taken.
     pub fn update(&mut self, queue: QueueId, newest: &VersionedSummary) -> bool {
         let heads = self.queues.entry(queue).or_default().shards.entry(newest.shard).or_default();
-        if newest.version < heads.version {
+        if newest.version < heads.version && !is_planted(Bug::StaleSummary) {
             return false;
         }
         heads.version = newest.version;

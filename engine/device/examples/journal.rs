@@ -80,6 +80,7 @@ async fn open(device: &mut Device, depth: usize) -> Result<Journal, Failure> {
         core: CoreId(0),
         segment_bytes: SEGMENT_BYTES,
         writes_in_flight_max: depth,
+        record_bytes_max: overtake_log::record::DATA_BYTES_MAX,
         batch_bytes_max: 1 << 20,
         segments_ahead: 2,
     });

@@ -97,6 +97,7 @@ fn config() -> JournalConfig {
         core: CoreId(0),
         segment_bytes: 4 << 20,
         writes_in_flight_max: 4,
+        record_bytes_max: overtake_log::record::DATA_BYTES_MAX,
         batch_bytes_max: 1 << 20,
         segments_ahead: 1,
     }

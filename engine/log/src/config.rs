@@ -21,6 +21,8 @@ pub struct JournalConfig {
     pub segment_bytes: u64,
     /// Batches under way at the same time, 1 at least.
     pub writes_in_flight_max: usize,
+    /// Longest data of one record, at most [`record::DATA_BYTES_MAX`]. Shorter records allow shorter segments.
+    pub record_bytes_max: usize,
     /// A batch is closed before it grows past this many bytes; one record larger than this is a batch of its own.
     pub batch_bytes_max: usize,
     /// Segments kept ready beyond the reserve of one.
@@ -35,9 +37,16 @@ pub const fn segment_bytes_min(record_bytes: usize) -> u64 {
 
 impl JournalConfig {
     /// Fails with the value that cannot work.
-    pub(crate) fn check(&self, record_bytes_max: usize) -> Result<(), JournalError> {
+    pub(crate) fn check(&self) -> Result<(), JournalError> {
         let error = |detail: String| Err(JournalError::Config(detail));
-        let min = segment_bytes_min(record_bytes_max);
+        if self.record_bytes_max > record::DATA_BYTES_MAX {
+            return error(format!(
+                "records of {} bytes; {} at most",
+                self.record_bytes_max,
+                record::DATA_BYTES_MAX
+            ));
+        }
+        let min = segment_bytes_min(self.record_bytes_max);
         if self.segment_bytes < min
             || self.segment_bytes > u64::from(u32::MAX)
             || !self.segment_bytes.is_multiple_of(BLOCK_BYTES as u64)

@@ -32,6 +32,8 @@ pub(crate) struct Plan {
     pub(crate) unreadable: Vec<u32>,
     /// Where the journal begins.
     pub(crate) oldest: u64,
+    /// The header that was written last.
+    pub(crate) newest: Option<(u32, SegmentHeader)>,
 }
 
 /// See the module.
@@ -221,6 +223,11 @@ impl Inventory {
             free,
             unreadable: core::mem::take(&mut self.unreadable),
             oldest,
+            newest: self
+                .headers
+                .iter()
+                .map(|(file, header)| (*file, *header))
+                .max_by_key(|(_, h)| h.sequence),
         })
     }
 

@@ -9,7 +9,7 @@ pub use answers::{CheckpointWritten, Completed, EntryRead, JournalUsage, ReadErr
 
 use crate::checkpoint::{CheckpointHeader, state_checksum};
 use crate::config::{BatchNumber, JournalConfig};
-use crate::disk::{BLOCK_BYTES, DiskCompletion, DiskError, DiskOperation, DiskOperationKind, FileName};
+use crate::disk::{DiskCompletion, DiskError, DiskOperation, DiskOperationKind, FileName};
 use crate::error::JournalError;
 use crate::index::{HardState, Place, Position, ShardIndex};
 use crate::record::Record;
@@ -19,6 +19,7 @@ use crate::writer::{ChainEnd, Writer};
 use bytes::Bytes;
 use overtake_base::ShardId;
 use overtake_base::hash::Map;
+use overtake_base::planted::{Bug, is_planted};
 use reads::WaitingRead;
 use std::collections::BTreeMap;
 
@@ -37,7 +38,6 @@ enum Purpose {
 #[derive(Debug)]
 pub struct Journal {
     config: JournalConfig,
-    record_bytes_max: usize,
     next_operation: u64,
     operations: Map<u64, Purpose>,
     writer: Writer,
@@ -56,7 +56,6 @@ impl Journal {
     /// A journal that goes on at the end of a chain whose batches are all durable.
     pub(crate) fn new(
         config: JournalConfig,
-        record_bytes_max: usize,
         next_operation: u64,
         end: ChainEnd,
         segments: Segments,
@@ -65,7 +64,6 @@ impl Journal {
         Self {
             writer: Writer::new(config.clone(), end),
             config,
-            record_bytes_max,
             next_operation,
             operations: Map::default(),
             segments,
@@ -82,10 +80,10 @@ impl Journal {
     /// Appends to the open batch and answers its number. The bytes are copied here, once.
     ///
     /// # Panics
-    /// Where an entry's data is longer than [`crate::record::DATA_BYTES_MAX`]: it could be written but not read back.
+    /// Where an entry's data is longer than [`JournalConfig::record_bytes_max`]: it might fit no segment.
     pub fn append(&mut self, record: Record<'_>) -> BatchNumber {
         if let Record::Entry { data, .. } = record {
-            assert!(data.len() <= self.record_bytes_max, "an entry of {} bytes", data.len());
+            assert!(data.len() <= self.config.record_bytes_max, "an entry of {} bytes", data.len());
         }
         let (batch, at) = self.writer.append(&record, &mut self.segments);
         match record {
@@ -152,7 +150,9 @@ impl Journal {
         let failed = |error: DiskError| JournalError::Disk(error.detail);
         match purpose {
             Purpose::Batch(number) => {
-                completion.result.map_err(failed)?;
+                if !is_planted(Bug::GoOnAfterFailedWrite) {
+                    completion.result.map_err(failed)?;
+                }
                 self.writer.written(number);
                 completed.durable_moved = self.move_durable();
                 self.start_waiting_reads(&mut completed, out);
@@ -167,7 +167,9 @@ impl Journal {
             },
             Purpose::Header => {
                 completion.result.map_err(failed)?;
-                self.segments.header_written();
+                if !is_planted(Bug::SegmentBeforeHeader) {
+                    self.segments.header_written();
+                }
             }
             Purpose::Remove(file) => {
                 completion.result.map_err(failed)?;
@@ -341,11 +343,13 @@ impl Journal {
                     oldest,
                     segment_bytes: self.config.segment_bytes,
                 };
-                let mut block = header.encode();
-                block.resize(BLOCK_BYTES, 0);
+                let block = header.encode_block();
                 let file = FileName::Segment(file);
                 let kind = DiskOperationKind::Write { file, offset: 0, data: Bytes::from(block) };
                 self.start(Purpose::Header, kind, out);
+                if is_planted(Bug::SegmentBeforeHeader) {
+                    self.segments.header_written();
+                }
             }
             Some(Step::Remove(file)) => {
                 let kind = DiskOperationKind::Remove { file: FileName::Segment(file) };

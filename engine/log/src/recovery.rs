@@ -1,8 +1,9 @@
 //! Opens a core's journal: looks at every file, follows the chain of batches, and hands over a journal that goes on
 //! where the chain ends. It never guesses: a torn tail is cut, everything else that is wrong is an error.
 //!
-//! Before the journal is handed over, the batches that nothing vouched for are written again where they stand (they were
-//! read, but may not have been durable), and an opening batch of a new epoch is made durable. Only then can anything be
+//! Before the journal is handed over, the batches that nothing vouched for and the newest segment's header are written
+//! again where they stand (they were read, but may not have been durable: a process that was killed leaves them in the
+//! disk's cache), and an opening batch of a new epoch is made durable. Only then can anything be
 //! written after it, so no batch of this epoch can ever be mistaken for one of an earlier or a later opening.
 
 use crate::config::JournalConfig;
@@ -11,13 +12,13 @@ use crate::error::JournalError;
 use crate::inventory::{Inventory, Plan};
 use crate::journal::Journal;
 use crate::load::Load;
-use crate::record::DATA_BYTES_MAX;
 use crate::replay::{CheckpointChoice, CheckpointFound, RecoveredShard, Replay};
 use crate::scan::{CutTail, Scanner};
 use crate::segments::{Free, Live, Segments};
 use crate::{checkpoint, writer::ChainEnd};
 use bytes::Bytes;
 use overtake_base::ShardId;
+use overtake_base::planted::{Bug, is_planted};
 use std::collections::{BTreeMap, VecDeque};
 
 /// What recovery read, for the operator.
@@ -86,7 +87,6 @@ struct Opening {
 #[derive(Debug)]
 pub struct Recovery {
     config: JournalConfig,
-    record_bytes_max: usize,
     next_operation: u64,
     inventory: Inventory,
     phase: Phase,
@@ -96,13 +96,8 @@ impl Recovery {
     /// A recovery that has not begun. A configuration that cannot work is reported by the first completion.
     #[must_use]
     pub fn new(config: JournalConfig) -> Self {
-        Self::with_record_bytes_max(config, DATA_BYTES_MAX)
-    }
-
-    /// The same for records of at most `record_bytes_max`, which allows shorter segments.
-    pub(crate) fn with_record_bytes_max(config: JournalConfig, record_bytes_max: usize) -> Self {
         let inventory = Inventory::new(&config);
-        Self { config, record_bytes_max, next_operation: 1, inventory, phase: Phase::Listing }
+        Self { config, next_operation: 1, inventory, phase: Phase::Listing }
     }
 
     /// Puts out the first operation.
@@ -150,7 +145,7 @@ impl Recovery {
     }
 
     fn listed(&mut self, done: DiskDone, out: &mut Vec<DiskOperation>) -> Result<Phase, JournalError> {
-        self.config.check(self.record_bytes_max)?;
+        self.config.check()?;
         let DiskDone::Listed(files) = done else {
             return Err(JournalError::Disk("listing the folder answered something else".into()));
         };
@@ -250,6 +245,9 @@ impl Recovery {
     /// All files were read: the end of the chain is known.
     fn open(&mut self, mut loading: Loading, out: &mut Vec<DiskOperation>) -> Result<Phase, JournalError> {
         loading.hand_over_checkpoints();
+        if is_planted(Bug::SkipSync) {
+            loading.scanner.unproven.clear();
+        }
         let (end, cut_tail) = loading.scanner.finish()?;
         let replayed = loading.replay.finish(end.at.sequence)?;
         let plan = loading.plan;
@@ -274,7 +272,13 @@ impl Recovery {
         };
         let segments = Segments::new(live, ready, free, plan.oldest, self.config.segments_ahead);
         let recovered = Recovered { shards: replayed.shards, report };
-        let left = loading.scanner.unproven.len();
+        let mut left = loading.scanner.unproven.len();
+        if let Some((file, header)) = plan.newest.filter(|_| !is_planted(Bug::SkipSync)) {
+            left += 1;
+            let file = FileName::Segment(file);
+            let data = Bytes::from(header.encode_block());
+            self.operation(DiskOperationKind::Write { file, offset: 0, data }, out);
+        }
         for batch in loading.scanner.unproven {
             let file = FileName::Segment(batch.file);
             self.operation(DiskOperationKind::Write { file, offset: batch.offset, data: batch.data }, out);
@@ -290,8 +294,7 @@ impl Recovery {
     ) -> Result<Option<(Journal, Recovered)>, JournalError> {
         let Opening { end, segments, indexes, recovered } = opening;
         let config = self.config.clone();
-        let mut journal =
-            Journal::new(config, self.record_bytes_max, self.next_operation, end, segments, indexes);
+        let mut journal = Journal::new(config, self.next_operation, end, segments, indexes);
         journal.write_opening(out);
         self.go_on_opening(Box::new(journal), recovered, out)
     }

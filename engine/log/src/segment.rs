@@ -85,6 +85,14 @@ impl SegmentHeader {
         bytes
     }
 
+    /// The file's first block.
+    #[must_use]
+    pub fn encode_block(&self) -> Vec<u8> {
+        let mut block = self.encode();
+        block.resize(crate::disk::BLOCK_BYTES, 0);
+        block
+    }
+
     /// The header at the start of `block`.
     pub fn decode(block: &[u8]) -> Result<Self, NotAHeader> {
         let bytes =

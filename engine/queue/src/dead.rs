@@ -8,6 +8,7 @@ use crate::life_cycle::Event;
 use crate::message::NO_SEQUENCE;
 use crate::queue::Queue;
 use crate::shared::Shared;
+use overtake_base::planted::{Bug, is_planted};
 use overtake_base::{Level, Malformed, MessageId, Reader, UnixMillis, Writer};
 use std::collections::VecDeque;
 
@@ -136,6 +137,9 @@ impl Queue {
             }
             let message = &mut shared.messages[slot];
             message.failures = 0;
+            if is_planted(Bug::RedriveResetsDeliveries) {
+                message.deliveries = 0;
+            }
             message.level = level.unwrap_or(message.level);
             message.sequence = NO_SEQUENCE;
             shared.appear(slot, retention_ms);

@@ -29,6 +29,9 @@ impl Queue {
         let window_ms = self.config.dedup_window_s.saturating_mul(1_000);
         let key = raw.dedup_key.filter(|_| window_ms > 0);
         if let Some(first) = key.and_then(|key| self.dedup.by_key(key, now)) {
+            if let Some(key) = key.filter(|_| is_planted(Bug::RepeatExtendsWindow)) {
+                self.dedup.remember_key(key, first, now.plus_ms(window_ms));
+            }
             return EnqueueOutcome::Duplicate(first);
         }
         if self.dedup.has_id(raw.id, now) || self.find(shared, raw.id).is_some() {

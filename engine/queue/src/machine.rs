@@ -15,6 +15,7 @@ use crate::life_cycle::{Event, State};
 use crate::queue::Queue;
 use crate::shared::Shared;
 use bytes::Bytes;
+use overtake_base::planted::{Bug, is_planted};
 use overtake_base::{Level, Malformed, MessageId, QueueConfig, QueueId, ShardId, UnixMillis};
 use std::collections::BTreeMap;
 
@@ -346,6 +347,11 @@ impl Queue {
             State::Visible | State::Delayed => {
                 self.totals.cancelled += 1;
                 self.shift(shared, slot, Event::Cancel, |_, _| {});
+                CancelOutcome::Cancelled
+            }
+            State::Leased if is_planted(Bug::CancelLeased) => {
+                self.totals.cancelled += 1;
+                self.shift(shared, slot, Event::Ack, |_, _| {});
                 CancelOutcome::Cancelled
             }
             State::Leased => CancelOutcome::Leased,

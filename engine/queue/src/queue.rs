@@ -11,6 +11,7 @@ use crate::rate::RateLimiter;
 use crate::scheduler::{LevelSet, Scheduler};
 use crate::shared::Shared;
 use crate::sorted_slots::SortedSlots;
+use overtake_base::planted::{Bug, is_planted};
 use overtake_base::{Level, MessageId, QueueConfig, QueueId, UnixMillis};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -90,7 +91,12 @@ impl Queue {
 
     /// Visible, delayed and leased messages.
     pub(crate) fn depth(&self) -> u64 {
-        self.ids.len() as u64
+        let unseen = if is_planted(Bug::DepthWithoutLeased) {
+            self.lanes.iter().map(|lane| lane.leased).sum()
+        } else {
+            0
+        };
+        self.ids.len() as u64 - unseen
     }
 
     /// Whether one more message of so many body bytes keeps the queue within its depth, or which limit it breaks.

@@ -220,11 +220,9 @@ impl Scheduler {
         let natural = self.natural(visible, head_since, now);
         let floor_owed = !tail.is_empty() && self.floor_credit + self.floor_ppm >= ONE;
         let reserve_owed = !lower.is_empty() && self.reserve_credit + self.reserve_ppm >= ONE;
-        let level = if is_planted(Bug::NoShares) {
-            natural
-        } else if floor_owed && !tail.contains(natural) {
+        let level = if floor_owed && !tail.contains(natural) && !is_planted(Bug::NoFloor) {
             self.floor_leads.earliest(tail)
-        } else if reserve_owed && natural == Level(0) {
+        } else if reserve_owed && natural == Level(0) && !is_planted(Bug::NoReserve) {
             self.natural(lower, head_since, now)
         } else {
             natural

@@ -51,7 +51,9 @@ impl Queue {
         match self.current(shared, extension.key) {
             Ok(slot) => {
                 shared.clear_timer(slot);
-                shared.messages[slot].due = shared.time.plus_ms(extension.lease_ms);
+                let from =
+                    if is_planted(Bug::ExtendFromExpiry) { shared.messages[slot].due } else { shared.time };
+                shared.messages[slot].due = from.plus_ms(extension.lease_ms);
                 shared.set_timer(slot);
                 SettleOutcome::Ok
             }
@@ -65,7 +67,8 @@ impl Queue {
                 self.totals.releases += 1;
                 let text = |error: &str| Cause::Text(cut(error, ERROR_BYTES_MAX).into());
                 let cause = returned.error.as_deref().map_or(Cause::Released, text);
-                self.fail(shared, slot, cause, returned.delay_ms);
+                let delay_ms = returned.delay_ms.filter(|_| !is_planted(Bug::ReleaseAtOnce));
+                self.fail(shared, slot, cause, delay_ms);
                 SettleOutcome::Ok
             }
             Err(outcome) => outcome,
@@ -81,7 +84,8 @@ impl Queue {
     fn fail(&mut self, shared: &mut Shared, slot: u32, cause: Cause, delay_ms: Option<u64>) {
         let now = shared.time;
         let message = &mut shared.messages[slot];
-        message.failures = message.failures.saturating_add(1);
+        let counts = cause != Cause::LeaseExpired || !is_planted(Bug::ExpiryIsNoFailure);
+        message.failures = message.failures.saturating_add(u32::from(counts));
         let failures = message.failures;
         if failures >= self.config.max_deliveries + u32::from(is_planted(Bug::OneMoreDelivery)) {
             self.totals.dead_lettered += 1;
@@ -117,7 +121,7 @@ impl Queue {
                 shared.messages[slot].due = now;
             });
         } else {
-            self.totals.expired += 1;
+            self.totals.expired += u64::from(!is_planted(Bug::ExpiryNotCounted));
             self.shift(shared, slot, Event::Expire, |_, _| {});
         }
     }

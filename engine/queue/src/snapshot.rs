@@ -93,6 +93,9 @@ impl Machine {
         }
         read_timers(&mut input, &mut machine.shared, &slots)?;
         input.finish("snapshot")?;
+        if is_planted(Bug::SequenceTwice) {
+            machine.shared.last_sequence = machine.shared.last_sequence.saturating_sub(1);
+        }
         Ok(machine)
     }
 
@@ -182,6 +185,9 @@ fn read_message(input: &mut Reader<'_>, queue: &mut Queue, shared: &mut Shared) 
     let (mut message, extra) = read_record(input, queue.id, queue.config.levels, shared.last_sequence)?;
     if is_planted(Bug::ForgetLeases) && message.state == State::Leased {
         message.state = State::Visible;
+    }
+    if is_planted(Bug::ForgetDelays) && message.state == State::Delayed {
+        message.due = UnixMillis::NEVER;
     }
     let living = message.state != State::Dead;
     if queue.find(shared, message.id()).is_some() || living && shared.by_sequence(message.sequence).is_some()

@@ -2,6 +2,7 @@
 
 use super::{Case, Found};
 use crate::facts::Message;
+use overtake_base::MessageId;
 use std::collections::BTreeMap;
 
 pub(super) fn check(case: &Case<'_>, found: &mut Found) {
@@ -65,6 +66,28 @@ fn check_key(case: &Case<'_>, key: &[u8], messages: &[&Message<'_>], window_ms: 
     }
 }
 
+/// A key's window is not made longer by repeats.
+fn check_window_over(
+    case: &Case<'_>,
+    message: &Message<'_>,
+    attempt: &crate::facts::Try<'_>,
+    answer: MessageId,
+    found: &mut Found,
+) {
+    let stored = case.queue.messages.get(&answer).and_then(|first| first.stored());
+    let Some((end_ns, _)) = stored.and_then(|stored| stored.call.answer()) else { return };
+    let over = case.clocks.high(end_ns).plus_ms(case.queue.plan.dedup_window_ms);
+    let asked = case.clocks.low(attempt.call.start_ns);
+    let is_repeat = matches!(attempt.outcome, Some(Ok(enqueued)) if enqueued.duplicate);
+    // An id is also known while its message lives.
+    if is_repeat && message.made.message.id != Some(answer) && asked > over {
+        found.add(format!(
+            "asked at {asked}, message {} was called a repeat of {answer}, whose window ended at {over}",
+            message.number
+        ));
+    }
+}
+
 /// A repeat is answered with an id of its own or of its key.
 fn check_answers(case: &Case<'_>, found: &mut Found) {
     for message in case.queue.messages.values() {
@@ -78,6 +101,7 @@ fn check_answers(case: &Case<'_>, found: &mut Found) {
             let first = case.queue.messages.get(&answer.id);
             let same_key =
                 first.is_some_and(|first| key.is_some() && first.made.message.dedup_key.as_ref() == key);
+            check_window_over(case, message, attempt, answer.id, found);
             // A first message that nobody saw or named otherwise may be one of unknown fate.
             if answer.duplicate && own != Some(answer.id) && !same_key && first.is_some() {
                 found.add(format!("message {} is no repeat of {}", message.number, answer.id));

@@ -8,7 +8,11 @@ mod deaths;
 mod dedup;
 mod fate;
 mod leases;
+mod limits;
+mod line;
 mod order;
+mod rates;
+mod refusals;
 mod shares;
 mod statistics;
 mod times;
@@ -66,9 +70,10 @@ impl Found {
 type Checker = (&'static str, fn(&Case<'_>, &mut Found));
 
 /// Those that hold whatever happened to the queue.
-const ALWAYS: [Checker; 2] = [("content", content::check), ("statistics", statistics::check)];
+const ALWAYS: [Checker; 3] =
+    [("content", content::check), ("statistics", statistics::check), ("refusals", refusals::check)];
 /// Those that presume that the queue is the same from beginning to end.
-const OF_ONE_LIFE: [Checker; 8] = [
+const OF_ONE_LIFE: [Checker; 11] = [
     ("fate", fate::check),
     ("leases", leases::check),
     ("times", times::check),
@@ -77,12 +82,17 @@ const OF_ONE_LIFE: [Checker; 8] = [
     ("shares", shares::check),
     ("deaths", deaths::check),
     ("wakes", wakes::check),
+    ("line", line::check),
+    ("limits", limits::check),
+    ("rates", rates::check),
 ];
 
 /// All broken promises of a run. Without an end, a damaged disk cut it short.
 #[must_use]
 pub fn check(plan: &Swarm, history: &History, clocks: &Clocks, end: Option<&End>) -> Vec<Violation> {
-    let mut violations = Vec::new();
+    let mut found = Found { checker: "rates", queue: "tenant".into(), violations: Vec::new() };
+    rates::check_tenant(plan, history, clocks, &mut found);
+    let mut violations = found.violations;
     for queue in gather(plan, history, clocks, end) {
         let case = Case { queue: &queue, plan, history, clocks };
         let of_one_life = OF_ONE_LIFE.iter().filter(|_| !queue.deleted);

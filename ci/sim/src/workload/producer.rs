@@ -4,11 +4,8 @@ use super::{Asked, Workload, trim};
 use crate::history::{History, Made, Number, client_id, content};
 use crate::world::World;
 use overtake_base::UnixMillis;
-use overtake_base::limits::{BODY_BYTES_MAX, REQUEST_BYTES_MAX};
+use overtake_base::limits::BODY_BYTES_MAX;
 use overtake_wire::message::{Delay, EnqueueMessage, Request};
-
-/// Body bytes of one batch: the request's other bytes must fit beside them.
-const BATCH_BODY_BYTES_MAX: usize = REQUEST_BYTES_MAX - 256 * 1024;
 
 impl Workload {
     pub(super) fn produce(&mut self, world: &World, history: &mut History) -> Asked {
@@ -36,7 +33,8 @@ impl Workload {
             }
             numbers.push(number);
             messages.push(message);
-            if bytes > BATCH_BODY_BYTES_MAX - BODY_BYTES_MAX {
+            let largest = if plan.huge_bodies_ppm > 0 { BODY_BYTES_MAX } else { plan.body_bytes_max };
+            if bytes + largest > plan.batch_bytes_max {
                 break;
             }
         }

@@ -5,6 +5,7 @@ use crate::config::BatchNumber;
 use crate::index::{HardState, ShardIndex};
 use crate::record::Record;
 use overtake_base::ShardId;
+use overtake_base::planted::{Bug, is_planted};
 
 impl Journal {
     /// The shard needs an entry of a segment in which its highest index is `highest`.
@@ -25,7 +26,7 @@ impl Journal {
             if oldest.highest.iter().any(|(shard, highest)| self.needs(*shard, *highest)) {
                 break;
             }
-            if oldest.hard_states > 0 {
+            if oldest.hard_states > 0 && !is_planted(Bug::HardStateRecycled) {
                 let (sequence, last_batch) = (oldest.sequence, oldest.last_batch);
                 self.append_hard_states_again(sequence, last_batch);
                 return;

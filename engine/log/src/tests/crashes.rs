@@ -1,10 +1,10 @@
 //! Whatever the power loss leaves: what was durable is recovered in order, nothing is invented, nothing comes back.
 
 use super::disk::Disk;
-use super::world::{RECORD_BYTES_MAX, World, check, config, recover};
+use super::world::{World, check, config, recover};
 use crate::Record;
 use crate::batch::BatchHeader;
-use crate::disk::DiskOperationKind;
+use crate::disk::{DiskOperationKind, FileName};
 use bytes::Bytes;
 use overtake_base::ShardId;
 use overtake_base::random::Random;
@@ -103,6 +103,7 @@ fn an_idle_journal_writes_nothing_after_one_vouch() {
 fn the_largest_record_is_a_batch_of_its_own_and_is_read_back() {
     let config = crate::JournalConfig {
         segment_bytes: crate::segment_bytes_min(crate::record::DATA_BYTES_MAX),
+        record_bytes_max: crate::record::DATA_BYTES_MAX,
         batch_bytes_max: 4096,
         ..config()
     };
@@ -178,6 +179,38 @@ fn a_segment_is_not_freed_before_the_next_one_holds_the_chain() {
     assert_eq!(recovered.shards[&shard].entries, []);
 }
 
+/// A killed process leaves the newest segment's header in the disk's cache: it can be read, and goes with the power. If
+/// recovery built upon it, the segment would be missed then, or everything in it.
+#[test]
+fn the_newest_header_is_written_again_before_anything_is_built_upon_it() {
+    let mut world = World::new(23);
+    while world.complete_one().is_some() {}
+    let mut recovery = crate::Recovery::new(config());
+    let (mut out, mut written) = (Vec::new(), Vec::new());
+    recovery.start(&mut out);
+    let mut opened = None;
+    while opened.is_none() {
+        for operation in &out {
+            if let DiskOperationKind::Write { file, offset, data } = &operation.kind {
+                assert_eq!(
+                    world.disk.files[file][*offset as usize..][..data.len()] == data[..],
+                    *offset == 0
+                );
+                written.push(*file);
+            }
+        }
+        world.disk.submit(&mut out);
+        let completion = world.disk.complete_one().expect("recovery goes on");
+        opened = recovery.complete(completion, &mut out).expect("recovery");
+    }
+    let sequence = |file: &FileName| {
+        let header = crate::segment::SegmentHeader::decode(&world.disk.files[file]);
+        header.map(|header| header.sequence).unwrap_or(0)
+    };
+    let newest = world.disk.files.keys().copied().max_by_key(sequence).expect("segments");
+    assert_eq!(written.first(), Some(&newest));
+}
+
 /// Recovery writes: again what nothing vouches for, then the opening batch; after a clean end only the vouch again.
 #[test]
 fn what_nothing_vouches_for_is_written_again_and_each_opening_has_its_own_epoch() {
@@ -194,7 +227,7 @@ fn what_nothing_vouches_for_is_written_again_and_each_opening_has_its_own_epoch(
     }
     let mut last_epoch = 1;
     for written_again in [3, 1, 1] {
-        let mut recovery = crate::Recovery::with_record_bytes_max(config(), RECORD_BYTES_MAX);
+        let mut recovery = crate::Recovery::new(config());
         let (mut out, mut writes) = (Vec::new(), Vec::new());
         recovery.start(&mut out);
         let mut opened = None;

@@ -20,6 +20,7 @@ pub(super) fn config() -> JournalConfig {
         core: CoreId(2),
         segment_bytes: 64 * 1024,
         writes_in_flight_max: 3,
+        record_bytes_max: RECORD_BYTES_MAX,
         batch_bytes_max: 20_000,
         segments_ahead: 1,
     }
@@ -93,7 +94,7 @@ pub(super) fn recover_until(
     config: JournalConfig,
     completions: u64,
 ) -> Result<Option<(Journal, Recovered)>, JournalError> {
-    let mut recovery = Recovery::with_record_bytes_max(config, RECORD_BYTES_MAX);
+    let mut recovery = Recovery::new(config);
     let mut out = Vec::new();
     recovery.start(&mut out);
     disk.submit(&mut out);

@@ -296,6 +296,7 @@ fn core_config(
         tenants: options.tenants.clone(),
         segment_bytes: SEGMENT_BYTES,
         writes_in_flight_max: WRITES_IN_FLIGHT_MAX,
+        entry_bytes_max: overtake_log::record::DATA_BYTES_MAX,
         batch_bytes_max: BATCH_BYTES_MAX,
         cache_bytes: CACHE_BYTES / usize::from(identity.cores),
         checkpoint_bytes: CHECKPOINT_BYTES,

@@ -1,5 +1,9 @@
-//! A cluster in one value: every node's group, disk and state machine, and the messages between them. It checks after
-//! every output what must hold at all times: one leader a term, and one committed log.
+//! Clusters of replicas of one shard: every node's raft group, disk and state machine, and the messages between them,
+//! in one value. After every output it looks at what must hold at all times: one leader a term, and one committed log.
+//! Crashes, partitions in one direction or both, loss, reordering and duplication of messages come by the seed; then the
+//! faults stop and work must go on.
+
+use crate::checkers::Violation;
 
 use bytes::Bytes;
 use overtake_base::hash::stable;
@@ -10,7 +14,7 @@ use overtake_replication::{
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-pub const SHARD: ShardId = ShardId(9);
+const SHARD: ShardId = ShardId(9);
 
 /// How bad the world is, in parts per million of each chance.
 #[derive(Clone, Copy, Debug)]
@@ -41,6 +45,16 @@ pub const CALM: Faults = Faults {
     slow_clock: 0,
 };
 
+/// How often each thing happened.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct GroupCounters {
+    pub crashes: u64,
+    pub restarts: u64,
+    pub partitions: u64,
+    pub delivered: u64,
+    pub dropped: u64,
+}
+
 /// An output on its way to the disk.
 struct Write {
     number: u64,
@@ -63,6 +77,7 @@ struct Node {
     lives: u64,
 }
 
+/// A cluster while it runs.
 pub struct Cluster {
     seed: u64,
     random: Random,
@@ -78,6 +93,10 @@ pub struct Cluster {
     pub committed: Vec<LogEntry>,
     /// Every message's bytes, in order, in short.
     pub trace: u64,
+    /// The first promise that was broken.
+    pub broken: Option<String>,
+    /// What happened.
+    pub counters: GroupCounters,
 }
 
 impl Cluster {
@@ -106,7 +125,19 @@ impl Cluster {
             leaders: BTreeMap::new(),
             committed: vec![],
             trace: 0,
+            broken: None,
+            counters: GroupCounters::default(),
         }
+    }
+
+    fn breaks(&mut self, what: String) {
+        self.broken.get_or_insert(format!("round {}: {what}", self.round));
+    }
+
+    /// Terms in which someone led.
+    #[must_use]
+    pub fn elections(&self) -> u64 {
+        self.leaders.len() as u64
     }
 
     /// Entries that every node's disk holds: nobody will ever need them from another.
@@ -143,6 +174,7 @@ impl Cluster {
         }
         if self.random.chance_ppm(faults.partition) {
             // Any one direction may be cut, so that asymmetric partitions come about too.
+            self.counters.partitions += 1;
             let size = self.nodes.len() as u64;
             for _ in 0..self.random.below(size * size) {
                 let (a, b) = (1 + self.random.below(size), 1 + self.random.below(size));
@@ -159,6 +191,7 @@ impl Cluster {
         } else if self.random.chance_ppm(faults.crash) {
             let node = &mut self.nodes[at];
             node.group = None;
+            self.counters.crashes += 1;
             // The disk may have got some of what was under way, in order.
             let kept = self.random.below(node.under_way.len() as u64 + 1);
             for _ in 0..kept {
@@ -183,7 +216,14 @@ impl Cluster {
         };
         let seed = self.seed ^ (node.lives << 8);
         let config = GroupConfig { shard: SHARD, node: node.id, voters, seed };
-        node.group = Some(Group::new(config, recovered).unwrap());
+        self.counters.restarts += u64::from(node.lives > 1);
+        match Group::new(config, recovered) {
+            Ok(group) => node.group = Some(group),
+            Err(error) => {
+                let id = node.id;
+                self.breaks(format!("node {id} does not start from its own disk: {error}"));
+            }
+        }
     }
 
     fn disk(&mut self, at: usize) {
@@ -192,9 +232,10 @@ impl Cluster {
         let mut newest = None;
         let mut messages = vec![];
         for _ in 0..done {
-            let (number, promised) = node.write_next();
-            newest = Some(number);
-            messages.extend(promised);
+            if let Some((number, promised)) = node.write_next() {
+                newest = Some(number);
+                messages.extend(promised);
+            }
         }
         if let (Some(number), Some(group)) = (newest, &mut node.group) {
             group.persisted(number);
@@ -221,11 +262,14 @@ impl Cluster {
         while !due.is_empty() {
             let (_, from, to, bytes) = due.swap_remove(self.random.below(due.len() as u64) as usize);
             if self.random.chance_ppm(faults.loss) || self.blocked.contains(&(from, to)) {
+                self.counters.dropped += 1;
                 continue;
             }
             if let Some(group) = &mut self.nodes[to.0 as usize - 1].group {
-                let stepped = group.step(from, &bytes);
-                assert_eq!(stepped, Ok(()), "no peer of this cluster breaks a rule");
+                self.counters.delivered += 1;
+                if let Err(error) = group.step(from, &bytes) {
+                    self.breaks(format!("{to} refuses what {from} says: {error}"));
+                }
             }
         }
     }
@@ -235,8 +279,9 @@ impl Cluster {
             let Some(group) = &mut self.nodes[at].group else { return };
             self.proposals += 1;
             match group.propose(Bytes::from(self.proposals.to_string())) {
-                Ok((term, index)) => assert_eq!((term, index), (group.term(), group.last_index())),
-                Err(error) => assert_eq!(error, GroupError::NotLeader),
+                Ok(at) if at == (group.term(), group.last_index()) => {}
+                Err(GroupError::NotLeader) => {}
+                other => self.breaks(format!("a proposal was answered {other:?}")),
             }
         }
     }
@@ -244,27 +289,37 @@ impl Cluster {
     fn output(&mut self, at: usize, faults: Faults) {
         let node = &mut self.nodes[at];
         let Some(group) = &mut node.group else { return };
+        let mut broken = Vec::new();
         if group.is_leader() {
             let leader = *self.leaders.entry(group.term()).or_insert(node.id);
-            assert_eq!(leader, node.id, "two leaders in term {}", group.term());
+            if leader != node.id {
+                broken.push(format!("{leader} and {} lead in term {}", node.id, group.term()));
+            }
         }
         let mut out = GroupOutput::default();
         group.output(&mut out);
         for entry in &out.committed {
-            assert_eq!(entry.index, node.delivered + 1, "in order, each once");
-            node.delivered = entry.index;
-            assert_eq!(
-                node.log.get(entry.index as usize - 1),
-                Some(entry),
-                "durable here before it is applied"
-            );
-            match self.committed.get(entry.index as usize - 1) {
-                Some(before) => assert_eq!(before, entry, "one committed log"),
+            let index = entry.index;
+            if index != node.delivered + 1 {
+                broken.push(format!("{} applies {index} after {}", node.id, node.delivered));
+                break;
+            }
+            node.delivered = index;
+            if node.log.get(index as usize - 1) != Some(entry) {
+                broken.push(format!("{} applies {index} before it is durable there", node.id));
+            }
+            match self.committed.get(index as usize - 1) {
+                Some(before) if before == entry => {}
+                Some(_) => {
+                    broken.push(format!("{} has committed another entry {index} than others", node.id))
+                }
                 None => self.committed.push(entry.clone()),
             }
         }
         node.delivered_ever = node.delivered_ever.max(node.delivered);
-        assert!(out.persist.is_some() || (out.entries.is_empty() && out.messages_after_sync.is_empty()));
+        if out.persist.is_none() && !(out.entries.is_empty() && out.messages_after_sync.is_empty()) {
+            broken.push(format!("{} has nothing to persist, but what waits for it", node.id));
+        }
         if let Some(number) = out.persist {
             node.under_way.push_back(Write {
                 number,
@@ -275,6 +330,7 @@ impl Cluster {
         }
         let id = node.id;
         self.send(id, out.messages, faults);
+        broken.into_iter().for_each(|what| self.breaks(what));
     }
 
     /// Applies some, forgets some.
@@ -326,14 +382,95 @@ impl Cluster {
 }
 
 impl Node {
-    fn write_next(&mut self) -> (u64, Vec<(NodeId, Bytes)>) {
-        let write = self.under_way.pop_front().unwrap();
+    fn write_next(&mut self) -> Option<(u64, Vec<(NodeId, Bytes)>)> {
+        let write = self.under_way.pop_front()?;
         for entry in write.entries {
             self.log.truncate(entry.index as usize - 1);
-            assert_eq!(self.log.len() as u64 + 1, entry.index, "no gap on disk");
             self.log.push(entry);
         }
         self.hard_state = write.hard_state.unwrap_or(self.hard_state);
-        (write.number, write.messages)
+        Some((write.number, write.messages))
+    }
+}
+
+/// A mix of faults drawn from a seed: some worlds only lose messages, some only crash.
+fn faults_of(seed: u64) -> Faults {
+    let mut random = Random::new(seed, "world");
+    let mut chance = |most_ppm: u64| {
+        let drawn = random.below(most_ppm) as u32;
+        if random.chance_ppm(400_000) { 0 } else { drawn }
+    };
+    Faults {
+        loss: chance(300_000),
+        duplication: chance(300_000),
+        delay_rounds: 1 + u64::from(chance(6)),
+        crash: chance(20_000),
+        restart: 50_000 + chance(200_000),
+        partition: chance(30_000),
+        heal: 10_000 + chance(100_000),
+        slow_disk: chance(800_000),
+        slow_clock: chance(500_000),
+    }
+}
+
+/// What came of a seed.
+#[derive(Debug)]
+pub struct GroupReport {
+    pub trace: u64,
+    pub violations: Vec<Violation>,
+    pub counters: GroupCounters,
+    pub elections: u64,
+    pub committed: u64,
+}
+
+/// Rounds with faults.
+const ROUNDS: u64 = 400;
+/// Rounds without, in which the cluster must get well and do work.
+const CALM_ROUNDS: u64 = 400;
+/// Rounds in which the last followers get the last entries.
+const QUIET_ROUNDS: u64 = 40;
+/// Entries that are committed in the calm rounds at least.
+const COMMITTED_MIN: usize = 100;
+
+/// Runs a cluster of three replicas, or five, through a seed.
+#[must_use]
+pub fn run(seed: u64) -> GroupReport {
+    let size = if seed.is_multiple_of(4) { 5 } else { 3 };
+    let mut cluster = Cluster::new(size, seed);
+    cluster.live(seed);
+    GroupReport {
+        trace: cluster.trace,
+        violations: cluster.broken.iter().map(|what| Violation::new("groups", what.clone())).collect(),
+        counters: cluster.counters,
+        elections: cluster.elections(),
+        committed: cluster.committed.len() as u64,
+    }
+}
+
+impl Cluster {
+    /// Faults for a while, then none.
+    fn live(&mut self, seed: u64) {
+        let faults = faults_of(seed);
+        self.rounds(ROUNDS, faults);
+        let before = self.committed.len();
+        self.rounds(CALM_ROUNDS, CALM);
+        if self.committed.len() <= before + COMMITTED_MIN {
+            self.breaks("no progress after the faults stopped".into());
+        }
+        self.busy = false;
+        self.rounds(QUIET_ROUNDS, CALM);
+        if !self.is_settled() {
+            self.breaks("the nodes do not agree in the end".into());
+        }
+    }
+
+    /// Some rounds, or fewer where a promise is broken.
+    pub fn rounds(&mut self, rounds: u64, faults: Faults) {
+        for _ in 0..rounds {
+            if self.broken.is_some() {
+                return;
+            }
+            self.round(faults);
+        }
     }
 }

@@ -1,12 +1,14 @@
 //! One replica whose peers send anything at all: bytes, messages of the right form with any numbers in them, and real
 //! messages with some bytes changed. Nothing of it may panic, then or later.
 
-use crate::sim::SHARD;
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use bytes::Bytes;
-use overtake_base::{NodeId, Writer};
+use overtake_base::{NodeId, ShardId, Writer};
 use overtake_replication::{Group, GroupConfig, GroupError, GroupOutput, RecoveredGroup};
 use proptest::prelude::*;
 
+const SHARD: ShardId = ShardId(9);
 const VICTIM: NodeId = NodeId(1);
 
 #[derive(Clone, Debug)]

@@ -8,9 +8,9 @@ use crate::mesh::{Read, ShardReply, ShardRequest};
 use crate::page::merge_pages;
 use crate::sessions::Origin;
 use crate::{Core, Operation, OperationId};
-use overtake_base::{CoreId, Level, MessageId, QueueId, ShardId};
+use overtake_base::{CoreId, Level, MessageId, QueueId, Receipt, ShardId};
 use overtake_queue::answer::{Answer, CancelOutcome, QueueStats};
-use overtake_queue::command::{Command, RedriveSelection};
+use overtake_queue::command::{Command, LeaseKey, RedriveSelection};
 use overtake_queue::machine::PeekFilter;
 use overtake_wire::message::{self, Metric, Refusal, Request, Response};
 use std::collections::BTreeMap;
@@ -53,6 +53,8 @@ pub(crate) enum GatherKind {
         redrive: message::Redrive,
     },
     Redrive,
+    /// Leases that reached nobody are undone.
+    Undelivered,
     /// The depths of a queue's shards, for its quota.
     Depth,
     Metrics,
@@ -125,6 +127,21 @@ impl Core {
             Request::DlqPurge { .. } => {
                 let command = Command::PurgeDeadLetters { queue: entry.record.id };
                 self.command_all(origin, e, GatherKind::Purge, &shards, &command);
+            }
+            Request::Undelivered { receipts, .. } => {
+                let mut shards: BTreeMap<ShardId, Vec<LeaseKey>> = BTreeMap::new();
+                for receipt in receipts.iter().filter_map(|text| text.parse::<Receipt>().ok()) {
+                    let Receipt { shard, sequence, deliveries } = receipt;
+                    if entry.shards.contains(&shard) {
+                        shards.entry(shard).or_default().push(LeaseKey { sequence, deliveries });
+                    }
+                }
+                let unlease = |leases| Command::Unlease { queue: entry.record.id, leases };
+                let requests = shards
+                    .into_iter()
+                    .map(|(shard, leases)| (shard, ShardRequest::Command(unlease(leases))))
+                    .collect();
+                self.ask(origin, Some(e), GatherKind::Undelivered, requests);
             }
             Request::DlqRedrive(redrive) => {
                 let selection = selection_of(&redrive.selection, levels)?;
@@ -250,6 +267,7 @@ impl Core {
             GatherKind::Redrive => {
                 Response::Redriven { moved: replies.iter().map(|(_, reply)| count_of(reply)).sum() }
             }
+            GatherKind::Undelivered => Response::Done,
             GatherKind::Metrics => metrics_page(replies),
             GatherKind::Inspect { id, rest } => {
                 return self.inspect_next(origin, state.queue, id, rest, replies);

@@ -44,7 +44,9 @@ impl Identity {
         let (right, name) = match request {
             Request::Hello { .. } | Request::Ready | Request::CancelReceive { .. } => (true, ""),
             Request::Enqueue { .. } => (self.rights.enqueue, "enqueue"),
-            Request::Receive(_) | Request::Settle(_) => (self.rights.receive, "receive"),
+            Request::Receive(_) | Request::Settle(_) | Request::Undelivered { .. } => {
+                (self.rights.receive, "receive")
+            }
             Request::GetQueue { .. }
             | Request::ListQueues { .. }
             | Request::Stats { .. }

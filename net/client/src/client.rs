@@ -196,6 +196,7 @@ const fn only_looks(request: &Request) -> bool {
         | Request::Enqueue { .. }
         | Request::Receive(_)
         | Request::CancelReceive { .. }
+        | Request::Undelivered { .. }
         | Request::Settle(_)
         | Request::Cancel { .. }
         | Request::Purge { .. }

@@ -3,7 +3,7 @@
 use crate::error::ClientError;
 use bytes::Bytes;
 use overtake_base::hash::Map;
-use overtake_wire::message::{Delivered, Receive, Refusal, Release, Request, Response, Settle};
+use overtake_wire::message::{Receive, Refusal, Request, Response};
 use overtake_wire::{FrameSplitter, REQUEST_FRAME_BYTES_MAX, decode_response, encode_request};
 use quinn::{Connection, RecvStream, SendStream, VarInt};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -213,14 +213,14 @@ impl Session {
         }
     }
 
-    /// Releases messages that nobody takes any more, so that they need not wait for the end of their leases.
+    /// Gives messages back that nobody takes any more, so that they need not wait for the end of their leases.
     fn give_back(&self, state: &mut State, queue: String, response: Response) {
         let Response::Received { messages } = response else { return };
         if messages.is_empty() || state.lost {
             return;
         }
-        let release = messages.iter().map(abandoned).collect();
-        if state.push(&Request::Settle(Settle { queue, release, ..Settle::default() })).is_ok() {
+        let receipts = messages.iter().map(|message| message.receipt.to_string()).collect();
+        if state.push(&Request::Undelivered { queue, receipts }).is_ok() {
             self.wake.notify_one();
         }
     }
@@ -238,14 +238,6 @@ impl Session {
     fn lock(&self) -> MutexGuard<'_, State> {
         // Nothing panics while it holds the lock; a state is whole at any time.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-fn abandoned(message: &Delivered) -> Release {
-    Release {
-        receipt: message.receipt.to_string(),
-        delay_s: Some(0),
-        error: Some("the receive was abandoned before the message arrived".into()),
     }
 }
 

@@ -58,6 +58,7 @@ pub(crate) fn changes(request: &Request) -> bool {
         // A receive whose answer is lost holds leases that end by themselves; nothing is stored by it.
         Request::Receive(_)
         | Request::CancelReceive { .. }
+        | Request::Undelivered { .. }
         | Request::Hello { .. }
         | Request::GetQueue { .. }
         | Request::ListQueues { .. }

@@ -29,6 +29,8 @@ pub enum Request {
     CancelReceive { request: u64 },
     /// End, extend or give back leases.
     Settle(Settle),
+    /// Take back leases of an answer that reached nobody: the deliveries did not happen, and count nowhere.
+    Undelivered { queue: String, receipts: Vec<String> },
     /// Counts and totals of a queue.
     Stats { queue: String },
     /// Messages without leasing them.

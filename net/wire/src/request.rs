@@ -38,6 +38,7 @@ kinds! {
         Cluster = 18,
         Ready = 19,
         Metrics = 20,
+        Undelivered = 21,
     }
 }
 
@@ -72,6 +73,7 @@ impl Request {
             Self::Cluster => RequestKind::Cluster,
             Self::Ready => RequestKind::Ready,
             Self::Metrics => RequestKind::Metrics,
+            Self::Undelivered { .. } => RequestKind::Undelivered,
         }
     }
 }
@@ -114,6 +116,10 @@ fn write_request(out: &mut Writer<'_>, request: &Request) {
         Request::Receive(receive) => write_receive(out, receive),
         Request::CancelReceive { request } => out.u64(*request),
         Request::Settle(settle) => write_settle(out, settle),
+        Request::Undelivered { queue, receipts } => {
+            out.str(queue);
+            write_list(out, receipts, |out, receipt| out.str(receipt));
+        }
         Request::Peek { queue, states, priority, limit, after } => {
             out.str(queue);
             out.u8(state_bits(*states));
@@ -174,6 +180,16 @@ fn read_request(frame: &Bytes, input: &mut Reader<'_>) -> Result<Request, Malfor
         RequestKind::Cluster => Request::Cluster,
         RequestKind::Ready => Request::Ready,
         RequestKind::Metrics => Request::Metrics,
+        RequestKind::Undelivered => Request::Undelivered {
+            queue: queue(input)?,
+            receipts: read_list(
+                input,
+                SETTLE_RECEIPTS_MAX,
+                TEXT_BYTES_MIN,
+                "receipts (at most 3000 in one request)",
+                |r| read_text(r, "receipts"),
+            )?,
+        },
     };
     input.finish("bytes after the request")?;
     Ok(request)

@@ -46,6 +46,7 @@ impl Request {
                 validate_page(*limit, after.as_deref())
             }
             Self::DlqRedrive(redrive) => validate_redrive(redrive),
+            Self::Undelivered { receipts, .. } => within("receipts", receipts.len(), 1..=SETTLE_RECEIPTS_MAX),
             Self::PutQueue { .. }
             | Self::GetQueue { .. }
             | Self::DeleteQueue { .. }
@@ -71,6 +72,7 @@ impl Request {
             | Self::Enqueue { queue, .. }
             | Self::Receive(Receive { queue, .. })
             | Self::Settle(Settle { queue, .. })
+            | Self::Undelivered { queue, .. }
             | Self::Stats { queue }
             | Self::Peek { queue, .. }
             | Self::Inspect { queue, .. }

@@ -88,6 +88,7 @@ fn requests() -> Vec<Request> {
         Request::Cluster,
         Request::Ready,
         Request::Metrics,
+        Request::Undelivered { queue: queue(), receipts: vec!["r_1_2_3".into(), "r_1_3_1".into()] },
     ]
 }
 

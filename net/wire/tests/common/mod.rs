@@ -135,6 +135,7 @@ pub fn request() -> impl Strategy<Value = Request> {
         (text(), vec(enqueue_message(), 0..6))
             .prop_map(|(queue, messages)| Request::Enqueue { queue, messages }),
         any::<u64>().prop_map(|request| Request::CancelReceive { request }),
+        (text(), vec(text(), 0..6)).prop_map(|(queue, receipts)| Request::Undelivered { queue, receipts }),
         named,
         page,
         receive(),

@@ -1,116 +1,13 @@
 //! One node's contract in virtual time, end to end through cores, log, raft and journal: the paths that need several
 //! cores, waiting, or a restart.
 
-use overtake_core::SessionId;
+mod client;
+
+use client::{Client, shape};
 use overtake_sim::disk::DiskProfile;
 use overtake_sim::node::NodeShape;
-use overtake_sim::world::{Notice, World};
-use overtake_wire::message::{
-    EnqueueMessage, Enqueued, Receive, Refusal, Request, Response, Settle, Settled, Stats,
-};
-
-fn shape(cores: u16, shards: u16) -> NodeShape {
-    NodeShape {
-        cores,
-        shards,
-        segment_bytes: 4 * 1024 * 1024,
-        entry_bytes_max: overtake_log::record::DATA_BYTES_MAX,
-        enqueue_per_s: None,
-        cache_bytes: 64 * 1024,
-        checkpoint_bytes: 256 * 1024,
-        writes_in_flight_max: 4,
-        disk: DiskProfile::default(),
-    }
-}
-
-/// One client, asking one thing after the other.
-struct Client {
-    world: World,
-    session: SessionId,
-    request: u64,
-}
-
-impl Client {
-    fn new(seed: u64, cores: u16, shards: u16) -> Self {
-        Self::of_shape(seed, shape(cores, shards))
-    }
-
-    fn of_shape(seed: u64, shape: NodeShape) -> Self {
-        let mut world = World::new(seed, shape);
-        let session = world.connect();
-        let mut client = Self { world, session, request: 0 };
-        client.until_serving();
-        client
-    }
-
-    fn until_serving(&mut self) {
-        for _ in 0..1_000 {
-            if self.world.node.is_serving() {
-                return;
-            }
-            self.world.set_timer(1_000_000, u64::MAX);
-            self.world.next_notice();
-        }
-        panic!("the node does not serve: {:?}", self.world.fatal);
-    }
-
-    fn ask(&mut self, body: &Request) -> Response {
-        let request = self.send(body);
-        self.answer(request)
-    }
-
-    fn send(&mut self, body: &Request) -> u64 {
-        self.request += 1;
-        assert!(self.world.send(self.session, self.request, body));
-        self.request
-    }
-
-    fn answer(&mut self, wanted: u64) -> Response {
-        loop {
-            match self.world.next_notice() {
-                Some(Notice::Response { request, response, .. }) if request == wanted => return response,
-                Some(_) => {}
-                None => panic!("no answer will ever come: {:?}", self.world.fatal),
-            }
-        }
-    }
-
-    fn enqueue(&mut self, queue: &str, priority: u32, body: &str) -> Result<Enqueued, Refusal> {
-        let message = EnqueueMessage { priority, body: body.to_owned().into(), ..EnqueueMessage::default() };
-        match self.ask(&Request::Enqueue { queue: queue.into(), messages: vec![message] }) {
-            Response::Enqueued { mut results } => results.remove(0),
-            Response::Refused(refusal) => Err(refusal),
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn receive(&mut self, queue: &str, max: u32, wait_s: u32) -> Vec<overtake_wire::message::Delivered> {
-        let receive =
-            Receive { queue: queue.into(), max, wait_s, lease_s: None, max_priority: None, worker: None };
-        match self.ask(&Request::Receive(receive)) {
-            Response::Received { messages } => messages,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn ack(&mut self, queue: &str, receipt: String) -> Settled {
-        match self.ask(&Request::Settle(Settle {
-            queue: queue.into(),
-            ack: vec![receipt],
-            ..Settle::default()
-        })) {
-            Response::Settled { ack, .. } => ack[0],
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn stats(&mut self, queue: &str) -> Stats {
-        match self.ask(&Request::Stats { queue: queue.into() }) {
-            Response::Stats(stats) => stats,
-            other => panic!("{other:?}"),
-        }
-    }
-}
+use overtake_sim::world::Notice;
+use overtake_wire::message::{EnqueueMessage, Receive, Request, Response, Settled};
 
 #[test]
 fn what_is_enqueued_is_received_most_urgent_first_and_acked() {
@@ -436,4 +333,42 @@ fn a_full_disk_takes_messages_again_when_what_is_on_it_was_acked() {
         client.enqueue("work", 0, &body).is_ok()
     });
     assert!(stored_again, "acks must make room");
+}
+
+/// Whoever asks in the very moment in which a message comes is behind those who have waited for it.
+#[test]
+fn a_newcomer_is_served_after_who_waits() {
+    for seed in 0..150 {
+        let mut client = Client::new(seed, 2, 8);
+        client.enqueue("work", 0, "first").unwrap();
+        client.receive("work", 1, 0);
+        let waiter = client.send(&Request::Receive(Receive { max: 1, wait_s: 20, ..Receive::new("work") }));
+        client.pass(50);
+        let sessions: Vec<_> = (0..6).map(|_| client.world.connect()).collect();
+        let message = EnqueueMessage { body: "for who waits".into(), ..EnqueueMessage::default() };
+        client.send(&Request::Enqueue { queue: "work".into(), messages: vec![message] });
+        // Some newcomer in each step of the enqueue.
+        let newcomer = |wait_s| Request::Receive(Receive { max: 1, wait_s, ..Receive::new("work") });
+        for request in 1..=120 {
+            for (session, wait_s) in sessions.iter().zip([0, 1].into_iter().cycle()) {
+                assert!(client.world.send(*session, request, &newcomer(wait_s)));
+            }
+            client.world.set_timer(20_000, request);
+            loop {
+                match client.world.next_notice() {
+                    Some(Notice::Timer { number }) if number == request => break,
+                    Some(Notice::Response { session, response: Response::Received { messages }, .. })
+                        if session != client.session =>
+                    {
+                        assert_eq!(messages, [], "seed {seed}: a newcomer took it");
+                    }
+                    Some(Notice::Response { request, response: Response::Received { messages }, .. }) => {
+                        assert_eq!((request, messages.len()), (waiter, 1));
+                    }
+                    Some(_) => {}
+                    None => panic!("{:?}", client.world.fatal),
+                }
+            }
+        }
+    }
 }

@@ -29,6 +29,10 @@ pub const FRAME_BYTES_MAX: usize = 8 * 1024 * 1024;
 pub const RECEIVE_MESSAGES_MAX: u32 = 1_000;
 /// Payload bytes that one receive stops after; one message is always allowed.
 pub const RECEIVE_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Shards that one receive takes messages from at a time.
+pub const RECEIVE_PULLS_MAX: usize = 24;
+/// Largest payload of a stored message, in bytes: a body, and headers of one byte each with the lengths of their texts.
+pub const PAYLOAD_BYTES_MAX: usize = BODY_BYTES_MAX + HEADERS_BYTES_MAX + (HEADERS_BYTES_MAX + 1) * 8 + 12;
 /// Longest wait of one receive, in seconds.
 pub const WAIT_S_MAX: u32 = 20;
 /// Longest lease, in seconds.
@@ -103,6 +107,10 @@ const _: () = {
     );
     assert!(REQUEST_BYTES_MAX < FRAME_BYTES_MAX);
     assert!(RECEIVE_BYTES_MAX + BODY_BYTES_MAX + RECEIVE_MESSAGES_MAX as usize * 512 < FRAME_BYTES_MAX);
+    assert!(
+        RECEIVE_BYTES_MAX / RECEIVE_PULLS_MAX >= PAYLOAD_BYTES_MAX,
+        "each shard may always give one message"
+    );
     assert!(BODY_BYTES_MAX + HEADERS_BYTES_MAX + DEDUP_KEY_BYTES_MAX < REQUEST_BYTES_MAX);
     assert!(LEVELS_MAX < 128, "level sets are one u128");
     assert!(RECEIVE_MESSAGES_MAX as usize <= SETTLE_RECEIPTS_MAX);

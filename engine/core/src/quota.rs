@@ -11,7 +11,7 @@ use crate::sessions::Origin;
 use crate::{Core, Operation, OperationId};
 use overtake_base::hash::Map;
 use overtake_base::queue_config::QueueConfig;
-use overtake_base::{CoreId, Level, QueueId, UnixMillis};
+use overtake_base::{CoreId, QueueId, UnixMillis};
 use overtake_queue::command::RefusedReason;
 use overtake_queue::rate::{RateLimiter, TokenBucket};
 use std::collections::{BTreeMap, VecDeque};
@@ -59,16 +59,14 @@ impl Quotas {
         self.depth.remove(&queue).map(|quota| quota.line).unwrap_or_default()
     }
 
-    /// Takes one delivery of the queue's caps; false where they allow none now.
-    pub(crate) fn take_delivery(&mut self, queue: QueueId, level: Level, now: UnixMillis) -> bool {
-        self.caps.get_mut(&queue).is_none_or(|limiter| limiter.try_take(level, now))
+    /// The caps of a queue over several shards that is at home here; none where it has no caps.
+    pub(crate) fn caps(&self, queue: QueueId) -> Option<&RateLimiter> {
+        self.caps.get(&queue)
     }
 
-    /// Gives a delivery back that was taken and did not happen.
-    pub(crate) fn give_back(&mut self, queue: QueueId, level: Level) {
-        if let Some(limiter) = self.caps.get_mut(&queue) {
-            limiter.give_back(level);
-        }
+    /// The same, to take deliveries of.
+    pub(crate) fn caps_mut(&mut self, queue: QueueId) -> Option<&mut RateLimiter> {
+        self.caps.get_mut(&queue)
     }
 
     pub(crate) fn line_up(&mut self, queue: QueueId, operation: OperationId) {

@@ -6,22 +6,21 @@ use crate::convert::{delivered, failed, refused};
 use crate::directory::QueueEntry;
 use crate::identity::Tenant;
 use crate::mesh::{Caller, MeshMessage, ShardReply, ShardRequest};
-use crate::planner::{Pull, Wanted, plan_many_shards, plan_one_shard};
+use crate::planner::{Pull, Wanted, allowed, give_back, plan_many_shards, plan_one_shard};
 use crate::sessions::Origin;
 pub(crate) use crate::waiting::{ReceiveAt, Waiting, Wake, WakeTimers};
 use crate::{Core, Operation, OperationId, Output};
 use overtake_base::limits::RECEIVE_BYTES_MAX;
 use overtake_base::planted::{Bug, is_planted};
 use overtake_base::{CoreId, Level, QueueId, ShardId, UnixMillis};
-use overtake_queue::command::{Command, Lease, LeaseKey, LevelChoice};
+use overtake_queue::command::{Command, Lease, LeaseKey, LevelChoice, Pick};
+use overtake_queue::rate::RateLimiter;
 use overtake_wire::message::{Delivered, Receive, Refusal, Request, Response};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Rounds in which a receive that need not wait may come back with nothing although heads were visible.
 const ROUNDS_MAX: u32 = 8;
-/// How long a capped queue pauses after a pull that brought nothing, in nanoseconds.
-const CAP_PAUSE_NS: u64 = 5_000_000;
 const NANOS_PER_S: u64 = 1_000_000_000;
 
 /// A receive under way.
@@ -90,6 +89,8 @@ impl Core {
             Origin::Core(caller) => self.waiting.note_forwarded(caller, operation),
             origin => self.sessions.note_receive(origin, ReceiveAt::Here(operation)),
         }
+        // Who has waited longer is first, also where what there is came in this very turn.
+        self.pump_touched(state.id());
         self.try_receive(operation, state);
     }
 
@@ -134,28 +135,29 @@ impl Core {
 
     fn plan(&mut self, state: &ReceiveOperation) -> Vec<Pull> {
         let queue = state.id();
-        if self.waiting.is_paused(queue, self.now.monotonic_ns) {
-            return Vec::new();
-        }
         let Some(heads) = self.view.queue(queue) else { return Vec::new() };
         if let [shard] = state.queue.shards[..] {
-            return plan_one_shard(heads, shard, state.wanted).into_iter().collect();
+            let (limiter, now) = self.limiter(&state.queue);
+            return plan_one_shard(heads, shard, state.wanted, limiter, now).into_iter().collect();
         }
         let Some(scheduler) = self.schedulers.get_mut(&queue) else { return Vec::new() };
-        let (quotas, time) = (&mut self.quotas, self.time);
-        let pulls = plan_many_shards(heads, scheduler, state.wanted, time, |level| {
-            quotas.take_delivery(queue, level, time)
-        });
-        if pulls.is_empty() && state.queue.is_capped() && heads.has_available(state.ceiling()) {
-            self.pause(queue);
-        }
-        pulls
+        plan_many_shards(heads, scheduler, state.wanted, self.time, self.quotas.caps_mut(queue))
     }
 
-    fn pause(&mut self, queue: QueueId) {
-        let until_ns = self.now.monotonic_ns + CAP_PAUSE_NS;
-        self.waiting.pause(queue, until_ns);
-        self.timers.add(until_ns, Wake::Queue(queue));
+    /// What decides about a capped queue's deliveries, at its home core, and the time by which it does: the shard where
+    /// there is one, which keeps it in its log, else this core.
+    fn limiter(&self, queue: &QueueEntry) -> (Option<&RateLimiter>, UnixMillis) {
+        if !queue.is_capped() {
+            return (None, self.time);
+        }
+        match queue.shards[..] {
+            [shard] => {
+                let machine = self.replicas.get(&shard).map(|replica| &replica.machine);
+                let limiter = machine.and_then(|machine| machine.limiter(queue.record.id));
+                (limiter, machine.map_or(self.time, |machine| self.time.max(machine.time())))
+            }
+            _ => (self.quotas.caps(queue.record.id), self.time),
+        }
     }
 
     fn nothing_there(&mut self, operation: OperationId, state: ReceiveOperation) {
@@ -168,8 +170,10 @@ impl Core {
         if waits && home == self.config.core {
             self.timers.add(state.deadline_ns, Wake::Receive(operation));
             self.waiting.add(queue, state.ceiling(), state.arrival, operation);
+            let entry = state.queue.clone();
             self.operations.insert(operation, Operation::Receive(state));
             self.tell_waiters(queue);
+            self.wake_at_cap(&entry);
         } else if self.view.queue(queue).is_some_and(|heads| heads.has_claims()) && state.rounds < ROUNDS_MAX
         {
             // Others have claimed what was visible, and may take less: look again when they are answered.
@@ -201,6 +205,7 @@ impl Core {
             ShardReply::Leased(leased) => {
                 self.refund(
                     queue,
+                    state.wanted,
                     pull,
                     leased.iter().map(|(delivery, _)| (delivery.priority, delivery.share)),
                 );
@@ -221,7 +226,13 @@ impl Core {
     }
 
     /// Gives the scheduler back what was planned and did not come.
-    fn refund(&mut self, queue: QueueId, pull: &Pull, came: impl Iterator<Item = (Level, bool)>) {
+    fn refund(
+        &mut self,
+        queue: QueueId,
+        wanted: Wanted,
+        pull: &Pull,
+        came: impl Iterator<Item = (Level, bool)>,
+    ) {
         let LevelChoice::Picks { picks, .. } = &pull.choice else { return };
         let Some(scheduler) = self.schedulers.get_mut(&queue) else { return };
         let mut left: BTreeMap<(Level, bool), u32> = BTreeMap::new();
@@ -229,7 +240,7 @@ impl Core {
             *left.entry((pick.level, pick.share)).or_default() += pick.count;
         }
         for key in came {
-            // What came of a more urgent level than planned stands for the most urgent pick left.
+            // What came of a more urgent level than planned stands for the most urgent pick left. It has no cap of its own.
             let stands_for = if left.get(&key).is_some_and(|count| *count > 0) {
                 Some(key)
             } else {
@@ -240,10 +251,7 @@ impl Core {
             }
         }
         for ((level, share), count) in left {
-            for _ in 0..count {
-                scheduler.refund(level, share);
-                self.quotas.give_back(queue, level);
-            }
+            give_back(scheduler, wanted, self.quotas.caps_mut(queue), Pick { level, count, share });
         }
     }
 
@@ -264,12 +272,14 @@ impl Core {
             return self.respond(state.origin, refused(refusal));
         }
         state.rounds += 1;
-        if state.queue.is_capped() {
-            self.pause(state.id());
-        }
-        if state.rounds.is_multiple_of(ROUNDS_MAX) {
+        // Somebody who has waited longer may take what is there now.
+        let queue = state.id();
+        let waits = state.deadline_ns > self.now.monotonic_ns && self.waiting.any(queue);
+        if state.rounds.is_multiple_of(ROUNDS_MAX) || waits {
             self.nothing_there(operation, state);
+            self.waiting.touch(queue);
         } else {
+            self.pump_touched(queue);
             self.try_receive(operation, state);
         }
     }
@@ -301,35 +311,81 @@ impl Core {
     /// Serves the longest waiters of queues whose heads changed. True where anyone was served.
     pub(crate) fn pump_waiters(&mut self) -> bool {
         let mut any = false;
-        for queue in self.waiting.take_touched() {
-            for operation in self.waiting.take_unsettled(queue).into_values() {
-                if let Some(Operation::Receive(state)) = self.operations.remove(&operation) {
-                    any = true;
-                    self.try_receive(operation, state);
-                }
-            }
-            while !self.waiting.is_paused(queue, self.now.monotonic_ns)
-                && let Some(level) = self.most_urgent_available(queue)
-                && let Some(operation) = self.waiting.take_longest(queue, level)
-            {
-                let Some(Operation::Receive(state)) = self.operations.remove(&operation) else { continue };
-                any = true;
-                let (ceiling, arrival) = (state.ceiling(), state.arrival);
-                self.try_receive(operation, state);
-                if self.waiting.remove(queue, ceiling, arrival) {
-                    // It could not be served although something is visible (a rate cap): back to its place.
-                    self.waiting.add(queue, ceiling, arrival, operation);
-                    break;
-                }
-            }
-            self.tell_waiters(queue);
+        // Not what is touched meanwhile: that is for the next round.
+        let mut last = None;
+        while let Some(queue) = self.waiting.next_touched(last) {
+            last = Some(queue);
+            any |= self.pump(queue);
         }
         any
     }
 
-    fn most_urgent_available(&self, queue: QueueId) -> Option<Level> {
-        let heads = self.view.queue(queue)?;
-        heads.available(Level(u8::MAX)).map(|(_, summary)| summary.level).min()
+    fn pump_touched(&mut self, queue: QueueId) {
+        if self.waiting.take_touched(queue) {
+            self.pump(queue);
+        }
+    }
+
+    fn pump(&mut self, queue: QueueId) -> bool {
+        let Some(entry) = self.directory.by_id(queue).cloned() else { return false };
+        let mut any = false;
+        while let Some(level) = self.most_urgent_available(&entry)
+            && let Some(operation) = self.waiting.take_longest(queue, level)
+        {
+            let Some(Operation::Receive(state)) = self.operations.remove(&operation) else { continue };
+            any = true;
+            let (ceiling, arrival) = (state.ceiling(), state.arrival);
+            self.try_receive(operation, state);
+            if self.waiting.remove(queue, ceiling, arrival) {
+                // It could not be served although something is visible: back to its place.
+                self.waiting.add(queue, ceiling, arrival, operation);
+                break;
+            }
+        }
+        // Who does not wait comes after those who do.
+        for operation in self.waiting.take_unsettled(queue).into_values() {
+            if let Some(Operation::Receive(state)) = self.operations.remove(&operation) {
+                any = true;
+                self.try_receive(operation, state);
+            }
+        }
+        self.tell_waiters(queue);
+        self.wake_at_cap(&entry);
+        any
+    }
+
+    /// The most urgent level of which something can be delivered now.
+    fn most_urgent_available(&self, queue: &QueueEntry) -> Option<Level> {
+        let heads = self.view.queue(queue.record.id)?;
+        let (limiter, now) = self.limiter(queue);
+        let may_go = |level: &Level| match (limiter, &queue.shards[..]) {
+            (None, _) => true,
+            (limiter, [_]) => allowed(heads, limiter, *level, now) > 0,
+            // What is under way was taken from the limiter.
+            (Some(limiter), _) => limiter.ready_at(*level, now) <= now,
+        };
+        heads.available(Level(u8::MAX)).map(|(_, summary)| summary.level).filter(may_go).min()
+    }
+
+    /// Where only a rate cap keeps a queue's waiters waiting, looks at them again when it allows a delivery.
+    fn wake_at_cap(&mut self, queue: &QueueEntry) {
+        if !queue.is_capped() {
+            return;
+        }
+        let id = queue.record.id;
+        let (limiter, now) = self.limiter(queue);
+        let ready = self.view.queue(id).filter(|_| self.waiting.any(id)).into_iter().flat_map(|heads| {
+            let levels = heads.available(Level(u8::MAX)).map(|(_, summary)| summary.level);
+            levels.filter_map(move |level| Some(limiter?.ready_at(level, now)))
+        });
+        let ready = ready.filter(|ready| *ready > now && *ready != UnixMillis::NEVER).min();
+        let at_ns = ready.map(|ready| self.clock.monotonic_at(ready));
+        if let Some(before_ns) = self.waiting.set_wake(id, at_ns) {
+            self.timers.remove(before_ns, Wake::Queue(id));
+        }
+        if let Some(at_ns) = at_ns {
+            self.timers.add(at_ns, Wake::Queue(id));
+        }
     }
 
     /// Tells the other cores where it changed whether anyone waits for a queue here.
@@ -344,7 +400,7 @@ impl Core {
         while let Some(wake) = self.timers.take_due(self.now.monotonic_ns) {
             match wake {
                 Wake::Receive(operation) => self.end_wait(operation, None),
-                Wake::Queue(queue) => self.waiting.resume(queue),
+                Wake::Queue(queue) => self.waiting.wake(queue),
             }
         }
     }

@@ -105,6 +105,13 @@ impl QueueHeads {
         self.available(ceiling).next().is_some()
     }
 
+    /// What receives under way have claimed: of all levels, and of one.
+    #[must_use]
+    pub fn claimed(&self, level: Level) -> (u64, u64) {
+        let of_level = self.shards.values().filter_map(|heads| heads.claimed.get(&level));
+        (self.claims, of_level.sum())
+    }
+
     /// True while receives of this core are under way.
     #[must_use]
     pub fn has_claims(&self) -> bool {

@@ -3,6 +3,7 @@
 
 use crate::OperationId;
 use crate::mesh::Caller;
+use core::ops::Bound;
 use overtake_base::hash::Set;
 use overtake_base::{Level, QueueId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,8 +17,8 @@ pub(crate) struct Waiting {
     elsewhere: Set<QueueId>,
     /// Receives that other cores forwarded here, for their cancellation.
     forwarded: BTreeMap<Caller, OperationId>,
-    /// Queues that may not deliver before a monotonic instant in nanoseconds, because of a rate cap.
-    paused: BTreeMap<QueueId, u64>,
+    /// Queues whose waiters are looked at again at a monotonic instant in nanoseconds, when a rate cap allows more.
+    wakes: BTreeMap<QueueId, u64>,
 }
 
 /// The waiters of one queue.
@@ -52,8 +53,16 @@ impl Waiting {
         }
     }
 
-    pub(crate) fn take_touched(&mut self) -> BTreeSet<QueueId> {
-        core::mem::take(&mut self.touched)
+    /// The next queue after `last` that was touched; it is not any more.
+    pub(crate) fn next_touched(&mut self, last: Option<QueueId>) -> Option<QueueId> {
+        let from = last.map_or(Bound::Unbounded, Bound::Excluded);
+        let queue = *self.touched.range((from, Bound::Unbounded)).next()?;
+        self.touched.take(&queue)
+    }
+
+    /// True where the queue was touched; it is not any more.
+    pub(crate) fn take_touched(&mut self, queue: QueueId) -> bool {
+        self.touched.remove(&queue)
     }
 
     /// Lets a receive wait in its place of the line.
@@ -140,18 +149,22 @@ impl Waiting {
         self.forwarded.remove(&caller)
     }
 
-    /// Delivers nothing of a capped queue until then.
-    pub(crate) fn pause(&mut self, queue: QueueId, until_ns: u64) {
-        self.paused.insert(queue, until_ns);
+    /// Whether anyone waits here for the queue.
+    pub(crate) fn any(&self, queue: QueueId) -> bool {
+        self.rooms.get(&queue).is_some_and(|room| room.waiters.values().any(|waiters| !waiters.is_empty()))
     }
 
-    /// True while the queue is paused.
-    pub(crate) fn is_paused(&self, queue: QueueId, now_ns: u64) -> bool {
-        self.paused.get(&queue).is_some_and(|until| *until > now_ns)
+    /// Changes when a queue's waiters are looked at again; gives when they were to be.
+    pub(crate) fn set_wake(&mut self, queue: QueueId, at_ns: Option<u64>) -> Option<u64> {
+        match at_ns {
+            Some(at_ns) => self.wakes.insert(queue, at_ns),
+            None => self.wakes.remove(&queue),
+        }
     }
 
-    pub(crate) fn resume(&mut self, queue: QueueId) {
-        self.paused.remove(&queue);
+    /// That time has come.
+    pub(crate) fn wake(&mut self, queue: QueueId) {
+        self.wakes.remove(&queue);
         self.touch(queue);
     }
 }
@@ -161,7 +174,7 @@ impl Waiting {
 pub(crate) enum Wake {
     /// The wait of a receive ends.
     Receive(OperationId),
-    /// A capped queue may deliver again.
+    /// A rate cap of the queue allows a delivery.
     Queue(QueueId),
 }
 

@@ -100,8 +100,8 @@ pub enum LevelChoice {
     Scheduled,
     /// Most urgent first, only levels 0..=this; takes no part in shares (a receive with `max_priority`).
     UpTo(Level),
-    /// The receive planner of a core, which sees several shards, has chosen. What it knows to be held back by a rate cap
-    /// (`barred`) is not delivered and not passed over.
+    /// The receive planner of a core, which sees several shards, has chosen. Beyond its picks, a rate cap holds back the
+    /// levels in `barred`: they stand in for nothing, and nothing passes them over.
     Picks { picks: Vec<Pick>, barred: LevelSet },
 }
 

@@ -21,7 +21,7 @@ struct Run {
     worker: Option<Arc<str>>,
     /// Levels that a rate cap holds back.
     barred: LevelSet,
-    /// Those that the planner knows of.
+    /// Those that the planner knows of: they stand in for nothing.
     barred_by_planner: LevelSet,
     deliveries: Vec<Delivery>,
 }
@@ -57,7 +57,6 @@ impl Queue {
             LevelChoice::UpTo(ceiling) => self.lease_up_to(shared, &mut run, *ceiling),
             LevelChoice::Picks { picks, barred } => {
                 run.barred_by_planner = *barred;
-                run.barred = run.barred.or(*barred);
                 picks.iter().all(|pick| self.lease_pick(shared, &mut run, *pick))
             }
         };
@@ -106,7 +105,7 @@ impl Queue {
                 (false, false) => self.visible.up_to(picked),
             };
             let own = self.visible.iter().filter(|level| *level == picked).collect();
-            let candidates = candidates.without(self.capped_levels()).or(own);
+            let candidates = candidates.without(self.capped_levels()).without(run.barred_by_planner).or(own);
             let Some(level) = self.most_urgent(shared, candidates.without(run.barred)) else { break };
             if aging && level != picked && !self.goes_before(shared, level, picked) {
                 break;
@@ -157,14 +156,14 @@ impl Queue {
         run.bytes_left = run.bytes_left.saturating_sub(bytes);
         let delivery = self.deliver(shared, run, slot, flags);
         run.deliveries.push(delivery);
-        run.barred = self.barred(shared.time).or(run.barred_by_planner);
+        run.barred = self.barred(shared.time);
         self.drop_expired_heads(shared, level);
         Asked::Delivered
     }
 
     fn deliver(&mut self, shared: &mut Shared, run: &Run, slot: u32, flags: u8) -> Delivery {
         let share = flags & SHARE != 0;
-        let inverted = !share && self.is_inversion(shared, slot, run.barred);
+        let inverted = !share && self.is_inversion(shared, slot, run.barred.or(run.barred_by_planner));
         self.count_delivery(shared, slot, share, inverted);
         let expires_at = run.expires_at;
         self.shift(shared, slot, Event::Lease, |shared, slot| {

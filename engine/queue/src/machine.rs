@@ -13,6 +13,7 @@ use crate::command::{Command, RedriveSelection};
 use crate::entry::RawBatch;
 use crate::life_cycle::{Event, State};
 use crate::queue::Queue;
+use crate::rate::RateLimiter;
 use crate::shared::Shared;
 use bytes::Bytes;
 use overtake_base::planted::{Bug, is_planted};
@@ -333,10 +334,10 @@ impl Machine {
         self.shared.payloads.oldest()
     }
 
-    /// When deliveries go on, where rate caps hold back everything that is visible now.
+    /// What the queue's rate caps allow; none where it has no caps.
     #[must_use]
-    pub fn capped_until(&self, queue: QueueId) -> Option<UnixMillis> {
-        self.queues.get(&queue)?.capped_until(self.shared.time)
+    pub fn limiter(&self, queue: QueueId) -> Option<&RateLimiter> {
+        self.queues.get(&queue)?.limiter.as_ref()
     }
 }
 

@@ -281,13 +281,6 @@ impl Queue {
         });
         Summary { queue: self.id, depth: self.depth(), body_bytes: self.body_bytes, levels: levels.collect() }
     }
-
-    /// When deliveries are allowed again, where rate caps hold back everything that is visible.
-    pub(crate) fn capped_until(&self, now: UnixMillis) -> Option<UnixMillis> {
-        let limiter = self.limiter.as_ref()?;
-        let ready = self.visible.iter().map(|level| limiter.ready_at(level, now)).min()?;
-        (ready > now).then_some(ready)
-    }
 }
 
 fn is_living(state: State) -> bool {

@@ -7,7 +7,7 @@ use crate::model::Model;
 use crate::model::mutation::Mutation;
 use bytes::Bytes;
 use core::fmt::Debug;
-use overtake_base::{MessageId, QueueId, ShardId, UnixMillis};
+use overtake_base::{Level, MessageId, QueueId, ShardId, UnixMillis};
 use overtake_queue::answer::{Answer, DeadLetterView, MessageView, QueueStats, Summary};
 use overtake_queue::command::{Batch, Command, LeaseKey, RedriveSelection};
 use overtake_queue::entry::encode_batch;
@@ -174,7 +174,13 @@ impl Pair {
             same(&format!("queue {id}"), &machine, &model)?;
         }
         conserves(&machine)?;
-        same("capped until", &self.machine.capped_until(id), &queue.capped_until(now))?;
+        if let Some(limiter) = self.machine.limiter(id) {
+            let levels = (0..queue.config.levels).map(Level);
+            let ready: Vec<UnixMillis> = levels.map(|level| limiter.ready_at(level, now)).collect();
+            same("when caps allow a delivery", &ready, &queue.ready_at(now))?;
+        }
+        let capped = !queue.config.rate_caps.is_empty();
+        same("caps", &self.machine.limiter(id).is_some(), &capped)?;
         for key in &self.dedup_keys {
             let claimed = queue.key_claimed(key, now);
             same(
@@ -199,7 +205,7 @@ impl Pair {
         let queue = &self.model.queues[&id];
         let turn = self.index as usize;
         let after = (!self.ids.is_empty()).then(|| self.ids[turn * 7 % self.ids.len()]);
-        let level = overtake_base::Level((turn % (usize::from(queue.config.levels) + 1)) as u8);
+        let level = Level((turn % (usize::from(queue.config.levels) + 1)) as u8);
         let filter = PeekFilter {
             visible: turn & 1 == 0,
             delayed: turn & 2 == 0,

@@ -12,7 +12,7 @@ use overtake_queue::command::{Lease, LeaseKey, LevelChoice, Pick};
 /// A request while it is served.
 struct Request<'a> {
     lease: &'a Lease,
-    /// Levels that the planner says are held back.
+    /// Levels that the planner says are held back: they stand in for nothing.
     barred: Vec<Level>,
     /// The next message would have been too many bytes.
     full: bool,
@@ -47,7 +47,7 @@ impl Queue {
     /// The shard's scheduler is asked for each message.
     fn lease_scheduled(&mut self, shard: &mut Shard, request: &mut Request<'_>) {
         while !request.is_done() {
-            let levels = self.levels_with_work(shard, request);
+            let levels = self.levels_with_work(shard);
             let heads: Vec<(Level, UnixMillis)> =
                 levels.iter().map(|level| (*level, self.head_since(*level))).collect();
             let Some(chosen) = self.scheduler.choose(&self.config, &heads, shard.now) else { return };
@@ -59,7 +59,7 @@ impl Queue {
 
     fn lease_up_to(&mut self, shard: &mut Shard, request: &mut Request<'_>, ceiling: Level) {
         while !request.is_done() {
-            let levels = self.levels_with_work(shard, request).into_iter().filter(|level| *level <= ceiling);
+            let levels = self.levels_with_work(shard).into_iter().filter(|level| *level <= ceiling);
             let Some(level) = self.most_urgent(shard, levels) else { return };
             self.deliver(shard, request, level, false, false);
         }
@@ -75,11 +75,11 @@ impl Queue {
                 self.config.rate_caps.levels.contains_key(&level.0) && !shard.has(Mutation::PickTakesCapped)
             };
             let stands_in = |level: &Level| match self.config.scheduling {
-                _ if pick.share || has_cap(level) => false,
+                _ if pick.share || has_cap(level) || request.barred.contains(level) => false,
                 Scheduling::Aging => self.urgency(shard, *level) <= picked.0,
                 Scheduling::Weighted | Scheduling::Strict => *level < picked,
             };
-            let levels = self.levels_with_work(shard, request).into_iter();
+            let levels = self.levels_with_work(shard).into_iter();
             let levels = levels.filter(|level| *level == picked || stands_in(level));
             let Some(level) = self.most_urgent(shard, levels) else { return };
             if self.deliver(shard, request, level, pick.share, false) {
@@ -173,18 +173,17 @@ impl Queue {
     }
 
     /// Levels with something visible that no cap holds back.
-    fn levels_with_work(&self, shard: &Shard, request: &Request<'_>) -> Vec<Level> {
+    fn levels_with_work(&self, shard: &Shard) -> Vec<Level> {
         let has_work = |level: &Level| self.hungry[usize::from(level.0)].is_some();
         (0..self.config.levels)
             .map(Level)
             .filter(has_work)
-            .filter(|level| !self.is_held_back(shard, request, *level))
+            .filter(|level| !self.is_held_back(shard, *level))
             .collect()
     }
 
-    fn is_held_back(&self, shard: &Shard, request: &Request<'_>, level: Level) -> bool {
-        let by_cap = self.limiter.ready_at(level, shard.now) > shard.now;
-        by_cap && !shard.has(Mutation::CapsIgnored) || request.barred.contains(&level)
+    fn is_held_back(&self, shard: &Shard, level: Level) -> bool {
+        self.limiter.ready_at(level, shard.now) > shard.now && !shard.has(Mutation::CapsIgnored)
     }
 
     fn most_urgent(&self, shard: &Shard, levels: impl Iterator<Item = Level>) -> Option<Level> {
@@ -217,6 +216,7 @@ impl Queue {
                 && self.effective(shard, other).saturating_add(2) <= own
                 && shard.now.since(other.since) > 100
         };
-        self.messages.iter().filter(urgent).any(|other| !self.is_held_back(shard, request, other.level))
+        let held_back = |level| self.is_held_back(shard, level) || request.barred.contains(&level);
+        self.messages.iter().filter(urgent).any(|other| !held_back(other.level))
     }
 }

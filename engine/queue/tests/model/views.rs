@@ -81,10 +81,9 @@ impl Queue {
         messages
     }
 
-    /// When deliveries go on, where rate caps hold back everything that is visible.
-    pub fn capped_until(&self, now: UnixMillis) -> Option<UnixMillis> {
-        let visible = self.messages.iter().filter(|message| message.is_visible());
-        visible.map(|message| self.limiter.ready_at(message.level, now)).min().filter(|ready| *ready > now)
+    /// When rate caps allow a delivery of each level.
+    pub fn ready_at(&self, now: UnixMillis) -> Vec<UnixMillis> {
+        (0..self.config.levels).map(|level| self.limiter.ready_at(Level(level), now)).collect()
     }
 }
 

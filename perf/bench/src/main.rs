@@ -5,6 +5,7 @@
 
 use clap::{Parser, Subcommand};
 use overtake_perf::bench::{self, BenchOptions};
+use overtake_perf::device::{self, DeviceOptions};
 use overtake_perf::hist::{self, HistOptions};
 use overtake_perf::load::{self, LoadError, LoadOptions};
 use overtake_perf::plan::{self, PlanOptions};
@@ -33,6 +34,8 @@ enum Command {
     Hist(HistOptions),
     /// Work out nodes, cores, shards, disk, network and memory for a load.
     Plan(PlanOptions),
+    /// What this machine can do: disk, network, clock.
+    Device(DeviceOptions),
     /// Cycles a second, latencies at a fixed rate, and the cost of idle consumers; one table.
     Bench(BenchOptions),
 }
@@ -43,6 +46,7 @@ fn main() -> ExitCode {
         Command::Load(options) => load(&options),
         Command::Hist(options) => Ok(hist(&options)),
         Command::Plan(options) => Ok(plan(&options)),
+        Command::Device(options) => device(&options),
         Command::Bench(options) => bench(&options),
     };
     ended.unwrap_or_else(|error| failed(UNUSABLE, &error))
@@ -84,6 +88,11 @@ fn plan(options: &PlanOptions) -> ExitCode {
         }
         Err(error) => failed(WRONG_INPUT, &error),
     }
+}
+
+fn device(options: &DeviceOptions) -> Result<ExitCode, String> {
+    print!("{}", device::run(options, &mut tell).map_err(|error| error.to_string())?);
+    Ok(ExitCode::SUCCESS)
 }
 
 fn bench(options: &BenchOptions) -> Result<ExitCode, String> {

@@ -103,6 +103,12 @@ impl Server {
         self.quic
     }
 
+    /// Its process.
+    #[track_caller]
+    pub fn pid(&self) -> u32 {
+        self.child.as_ref().expect("a running server").id()
+    }
+
     /// Its data folder.
     pub fn data(&self) -> &Path {
         &self.data

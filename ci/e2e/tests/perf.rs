@@ -6,12 +6,26 @@ use clap::Parser;
 use overtake_e2e::Server;
 use overtake_e2e::scratch::Scratch;
 use overtake_e2e::shape::count;
+use overtake_perf::hist::{self, HistOptions};
 use overtake_perf::load::{LoadOptions, Outcome, run};
+use overtake_perf::plan::{self, PlanOptions};
 
 #[derive(Parser)]
 struct Arguments {
     #[command(flatten)]
     options: LoadOptions,
+}
+
+#[derive(Parser)]
+struct Hist {
+    #[command(flatten)]
+    options: HistOptions,
+}
+
+#[derive(Parser)]
+struct Plan {
+    #[command(flatten)]
+    options: PlanOptions,
 }
 
 /// Runs `load` with these flags to its end.
@@ -82,11 +96,17 @@ fn a_server_that_is_killed_under_load_loses_nothing() {
 }
 
 #[test]
-fn latencies_are_written_where_they_were_asked_for() {
+fn load_then_hist_then_plan() {
     let (server, scratch) = (Server::start(), Scratch::new());
     let path = |name: &str| scratch.path().join(name).display().to_string();
-    let (hlog, results) = (path("load.hlog"), path("load.json"));
-    load(&server, &format!("--rate 300 --duration 1s --interval 250ms --hlog {hlog} --results {results}"));
+    let (hlog, results, plot) = (path("load.hlog"), path("load.json"), path("load.png"));
+    let pid = server.pid();
+    load(
+        &server,
+        &format!(
+            "--rate 300 --duration 1s --interval 250ms --hlog {hlog} --results {results} --server-pid {pid}"
+        ),
+    );
     let log =
         overtake_measure::hlog::read("load.hlog", &std::fs::read(&hlog).expect("a log")).expect("a log");
     let totals = overtake_measure::summary::totals(&log).expect("totals");
@@ -94,7 +114,20 @@ fn latencies_are_written_where_they_were_asked_for() {
     let delivered: u64 = (0..5).map(|level| totals[&format!("deliver.P{level}")].histogram.len()).sum();
     assert_eq!(delivered, 300);
     assert!(log.intervals.len() > 10, "several intervals");
-    let text = std::fs::read_to_string(&results).expect("results");
-    let results = overtake_measure::results::Results::from_json(&text).expect("results");
-    assert!(results.measure("load.enqueue").and_then(|measure| measure.latency_ms).is_some());
+
+    let hist = |arguments: &[&str]| {
+        let options = Hist::parse_from(["hist"].iter().chain(arguments)).options;
+        hist::run(&options).unwrap_or_else(|error| panic!("hist {arguments:?}: {error}"))
+    };
+    let printed = hist(&["print", &hlog]);
+    assert!(printed.text.lines().any(|line| line.starts_with("deliver.P0")), "{}", printed.text);
+    assert!(!hist(&["compare", &hlog, &hlog]).check_failed);
+    hist(&["plot", &hlog, "-o", &plot]);
+    assert!(std::fs::read(&plot).is_ok_and(|bytes| bytes.starts_with(b"\x89PNG")));
+
+    let options = Plan::parse_from(["plan", "--hlog", &hlog, "--results", &results]).options;
+    let planned = plan::run(&options).unwrap_or_else(|error| panic!("plan: {error}"));
+    for part in ["about 56,000/s", "head-room at p99", "load.settle of "] {
+        assert!(planned.contains(part), "{part} in {planned}");
+    }
 }

@@ -4,6 +4,7 @@
 pub mod bench;
 pub mod connect;
 pub mod cpu;
+pub mod device;
 pub mod duration;
 pub mod hist;
 pub mod load;

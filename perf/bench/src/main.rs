@@ -5,9 +5,12 @@
 
 use clap::{Parser, Subcommand};
 use overtake_perf::bench::{self, BenchOptions};
+use overtake_perf::device::{self, DeviceOptions};
 use overtake_perf::hist::{self, HistOptions};
 use overtake_perf::load::{self, LoadError, LoadOptions};
 use overtake_perf::plan::{self, PlanOptions};
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt as _;
 use std::process::ExitCode;
 
 const CHECK_FAILED: u8 = 1;
@@ -33,8 +36,20 @@ enum Command {
     Hist(HistOptions),
     /// Work out nodes, cores, shards, disk, network and memory for a load.
     Plan(PlanOptions),
+    /// What this machine can do: disk, network, clock.
+    Device(DeviceOptions),
     /// Cycles a second, latencies at a fixed rate, and the cost of idle consumers; one table.
     Bench(BenchOptions),
+    /// The same job on Overtake and on what people would use instead.
+    ///
+    /// Done by a program of its own, `overtake-perf-compare`, so that the clients of other systems are built only by who
+    /// compares: `cargo build --release --manifest-path perf/compare/Cargo.toml`.
+    #[command(disable_help_flag = true)]
+    Compare {
+        /// Passed on; `--help` tells them.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
 }
 
 fn main() -> ExitCode {
@@ -43,7 +58,9 @@ fn main() -> ExitCode {
         Command::Load(options) => load(&options),
         Command::Hist(options) => Ok(hist(&options)),
         Command::Plan(options) => Ok(plan(&options)),
+        Command::Device(options) => device(&options),
         Command::Bench(options) => bench(&options),
+        Command::Compare { arguments } => Ok(compare(&arguments)),
     };
     ended.unwrap_or_else(|error| failed(UNUSABLE, &error))
 }
@@ -86,10 +103,32 @@ fn plan(options: &PlanOptions) -> ExitCode {
     }
 }
 
+fn device(options: &DeviceOptions) -> Result<ExitCode, String> {
+    print!("{}", device::run(options, &mut tell).map_err(|error| error.to_string())?);
+    Ok(ExitCode::SUCCESS)
+}
+
 fn bench(options: &BenchOptions) -> Result<ExitCode, String> {
     let table = on_runtime(bench::run(options, &mut tell)).map_err(|error| error.to_string())?;
     print!("{table}");
     Ok(ExitCode::SUCCESS)
+}
+
+/// Becomes the program that compares, which lies beside this one or in the path.
+fn compare(arguments: &[OsString]) -> ExitCode {
+    const NAME: &str = "overtake-perf-compare";
+    let beside =
+        std::env::current_exe().ok().map(|path| path.with_file_name(NAME)).filter(|path| path.is_file());
+    let program = beside.unwrap_or_else(|| NAME.into());
+    let error = std::process::Command::new(&program).args(arguments).exec();
+    let build = "cargo build --release --manifest-path perf/compare/Cargo.toml";
+    failed(
+        UNUSABLE,
+        &format!(
+            "{}: {error}; build it with `{build}` and put it beside this program or into the path",
+            program.display()
+        ),
+    )
 }
 
 fn load(options: &LoadOptions) -> Result<ExitCode, String> {

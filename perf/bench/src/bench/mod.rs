@@ -13,6 +13,9 @@ use overtake_client::{Client, ClientError, QueueConfigPatch};
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// Each limit of the machine is measured for this long at most: it only stands beside the rest.
+const LIMIT_DURATION_MAX: Duration = Duration::from_secs(1);
+
 /// What to measure, and how.
 #[derive(Args, Clone, Debug)]
 pub struct BenchOptions {
@@ -61,6 +64,9 @@ pub struct BenchOptions {
     /// The server's process, to tell its CPU time.
     #[arg(long)]
     pub server_pid: Option<u32>,
+    /// Measure the limits of the machine first, with the disk of this folder, and print them above.
+    #[arg(long, value_name = "FOLDER")]
+    pub device_dir: Option<PathBuf>,
     /// Write the figures as JSON.
     #[arg(long, value_name = "FILE")]
     pub results: Option<PathBuf>,
@@ -140,8 +146,12 @@ pub(crate) struct Bench<'a> {
 
 /// Measures, and gives the table. `progress` is told what is measured next.
 pub async fn run(options: &BenchOptions, progress: &mut dyn FnMut(&str)) -> Result<String, BenchError> {
-    let client = Client::connect(options.server.options(options.connections)?).await?;
     let mut rows = Vec::new();
+    if let Some(dir) = &options.device_dir {
+        progress("device");
+        rows.extend(crate::device::limits(dir, options.duration.min(LIMIT_DURATION_MAX))?);
+    }
+    let client = Client::connect(options.server.options(options.connections)?).await?;
     for section in Section::ALL {
         if options.only.is_empty() || options.only.contains(&section) {
             progress(section.name());

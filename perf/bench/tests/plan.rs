@@ -1,0 +1,67 @@
+//! `plan`, and what the program says where it cannot do what it was asked for, through the binary.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::process::Command;
+
+/// Runs `overtake-perf` and gives its exit code and both outputs.
+fn perf(arguments: &[&str]) -> (i32, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_overtake-perf"));
+    let output = command.args(arguments).env("PATH", "").output().unwrap();
+    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code().unwrap(), text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+fn without_flags_it_is_the_load_of_the_design() {
+    let (code, text, _) = perf(&["plan"]);
+    assert_eq!(code, 0);
+    for line in
+        ["about 56,000/s", "1.2 TB, 3.6 TB on three replicas", "32, room to double", "assumed, not measured"]
+    {
+        assert!(text.contains(line), "{text}");
+    }
+}
+
+#[test]
+fn flags_change_the_load() {
+    let (_, text, _) = perf(&[
+        "plan",
+        "--messages-per-day",
+        "86400000",
+        "--growth",
+        "100%",
+        "--mix",
+        "1,1",
+        "--outage-hours",
+        "6",
+    ]);
+    for line in ["about 2,000/s", "P0 50 %, P1 50 %", "consumers down for 6 hours"] {
+        assert!(text.contains(line), "{line} in {text}");
+    }
+}
+
+#[test]
+fn wrong_values_and_files_are_refused_with_what_is_expected() {
+    for (arguments, says) in [
+        (["plan", "--peak-factor", "x"], "is not a number like 4 or 0.25"),
+        (["plan", "--peak-factor", "10001"], "is above 10000"),
+        (["plan", "--mix", "0"], "is not a mix"),
+        (["plan", "--hlog", "missing.hlog"], "missing.hlog: No such file"),
+        (["plan", "--results", "Cargo.toml"], "Cargo.toml: not a results file"),
+        (["load", "--shape", "flat"], "is not a shape"),
+    ] {
+        let (code, _, error) = perf(&arguments);
+        assert!(code == 2 && error.contains(says), "{arguments:?}: {code} {error}");
+    }
+}
+
+#[test]
+fn a_missing_server_or_program_has_its_own_code() {
+    let (code, _, error) = perf(&["load", "--connect", "127.0.0.1:1", "--duration", "100ms"]);
+    assert!(code == 3 && error.contains("127.0.0.1:1"), "{code} {error}");
+    let (code, _, error) = perf(&["compare", "--duration", "1s"]);
+    assert!(code == 3 && error.contains("--manifest-path perf/compare/Cargo.toml"), "{code} {error}");
+    let (code, _, error) = perf(&["device", "--dir", "/nowhere"]);
+    assert!(code == 3 && error.contains("choose a folder on a disk with --dir"), "{code} {error}");
+}

@@ -9,6 +9,7 @@ pub mod answer;
 pub mod binary;
 pub mod checker;
 pub mod client;
+pub mod frames;
 pub mod gateway;
 pub mod history;
 pub mod load;
@@ -21,6 +22,7 @@ pub mod server;
 pub mod shape;
 pub mod stats;
 pub mod time;
+pub mod udp_proxy;
 
 pub use answer::Message;
 pub use client::{Client, Reply};

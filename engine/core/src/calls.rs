@@ -73,8 +73,8 @@ impl Core {
                 (queue, ShardReply::Count(machine.count_dead(queue, &selection)))
             }
             Read::Lookup { queue, key, id } => {
-                let by_key = key.and_then(|key| machine.dedup_lookup(queue, &key));
-                let found = by_key.or_else(|| id.filter(|id| machine.id_lookup(queue, *id)));
+                let by_key = key.and_then(|key| machine.dedup_lookup(queue, &key, self.time));
+                let found = by_key.or_else(|| id.filter(|id| machine.id_lookup(queue, *id, self.time)));
                 (queue, ShardReply::Found(found))
             }
             Read::Summary { queue } => (queue, ShardReply::Summary),

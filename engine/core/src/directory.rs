@@ -260,7 +260,7 @@ impl Core {
             self.directory.remove(record);
             self.view.remove(id);
             self.schedulers.remove(&id);
-            self.quotas.remove(id);
+            self.refuse_line(id);
             self.refuse_waiters(id);
             return own.into_iter().map(|shard| (shard, Command::Delete { queue: id })).collect();
         }

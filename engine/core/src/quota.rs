@@ -5,6 +5,7 @@
 //! so depth is never exceeded; before anything is refused the shards are asked, so nothing is refused early.
 
 use crate::config::CoreConfig;
+use crate::convert::refused;
 use crate::enqueue::Admitted;
 use crate::gather::GatherKind;
 use crate::sessions::Origin;
@@ -14,6 +15,7 @@ use overtake_base::queue_config::QueueConfig;
 use overtake_base::{CoreId, Level, QueueId, UnixMillis};
 use overtake_queue::command::RefusedReason;
 use overtake_queue::rate::{RateLimiter, TokenBucket};
+use overtake_wire::message::Refusal;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Limits of all queues at home on this core.
@@ -53,9 +55,10 @@ impl Quotas {
         }
     }
 
-    pub(crate) fn remove(&mut self, queue: QueueId) {
+    /// Forgets a deleted queue. Gives the enqueues that are still in its line: nobody else will answer them.
+    pub(crate) fn remove(&mut self, queue: QueueId) -> VecDeque<OperationId> {
         self.caps.remove(&queue);
-        self.depth.remove(&queue);
+        self.depth.remove(&queue).map(|quota| quota.line).unwrap_or_default()
     }
 
     /// Takes one delivery of the queue's caps; false where they allow none now.
@@ -134,6 +137,15 @@ impl Core {
             quota.line.pop_front();
             state.admitted = admitted;
             self.store(operation, state, fits, reason);
+        }
+    }
+
+    /// The queue was deleted: what waits in its line is stored nowhere.
+    pub(crate) fn refuse_line(&mut self, queue: QueueId) {
+        for operation in self.quotas.remove(queue) {
+            if let Some(Operation::Enqueue(state)) = self.operations.remove(&operation) {
+                self.respond(state.origin, refused(Refusal::not_found("the queue was deleted")));
+            }
         }
     }
 

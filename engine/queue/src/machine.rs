@@ -310,18 +310,19 @@ impl Machine {
         self.queues.get(&queue).map_or(0, |queue| queue.count_dead(&self.shared, selection))
     }
 
-    /// The message that was first accepted with this dedup key, while its window lasts.
+    /// The message that was first accepted with this dedup key, while its window lasts. `now` is the time of whoever
+    /// leads the shard: shard time stands still while nothing happens, and a window ends all the same.
     #[must_use]
-    pub fn dedup_lookup(&self, queue: QueueId, key: &[u8]) -> Option<MessageId> {
+    pub fn dedup_lookup(&self, queue: QueueId, key: &[u8], now: UnixMillis) -> Option<MessageId> {
         let queue = self.queues.get(&queue).filter(|queue| queue.config.dedup_window_s > 0)?;
-        queue.dedup.by_key(key, self.shared.time)
+        queue.dedup.by_key(key, self.shared.time.max(now))
     }
 
-    /// Whether a message with this id lives (a dead letter does) or its window does.
+    /// Whether a message with this id lives (a dead letter does) or its window does, at `now` as above.
     #[must_use]
-    pub fn id_lookup(&self, queue: QueueId, id: MessageId) -> bool {
+    pub fn id_lookup(&self, queue: QueueId, id: MessageId, now: UnixMillis) -> bool {
         self.queues.get(&queue).is_some_and(|queue| {
-            queue.dedup.has_id(id, self.shared.time) || queue.find(&self.shared, id).is_some()
+            queue.dedup.has_id(id, self.shared.time.max(now)) || queue.find(&self.shared, id).is_some()
         })
     }
 

@@ -73,7 +73,10 @@ fn a_redrive_waits_for_room() {
     assert_eq!(shard.redrive(RedriveSelection::All, Some(1_000)), 3);
     shard.pass(5_000);
     assert_eq!((shard.total_visible(), shard.stats().dead), (2, 3));
-    assert!(shard.machine.next_deadline() > UnixMillis(shard.now), "nothing to do while there is no room");
+    assert!(
+        shard.machine.next_deadline() > UnixMillis(shard.now),
+        "nothing to do while there is no room"
+    );
     let key = shard.lease(1)[0].key;
     shard.ack(key);
     assert!(shard.machine.next_deadline() <= UnixMillis(shard.now));
@@ -103,7 +106,7 @@ fn a_later_redrive_takes_over() {
 fn a_dead_letter_lives() {
     let mut shard = with_dead(1, strict());
     assert_eq!(shard.enqueue(vec![message(1, 0)]), [EnqueueOutcome::Duplicate(MessageId(1))]);
-    assert!(shard.machine.id_lookup(QUEUE, MessageId(1)));
+    assert!(shard.machine.id_lookup(QUEUE, MessageId(1), UnixMillis(shard.now)));
     assert_eq!(shard.machine.summary(QUEUE).unwrap().depth, 0, "but does not count for depth");
     assert!(shard.machine.oldest_live_index().is_some(), "and its payload is kept");
 }

@@ -177,11 +177,11 @@ impl Pair {
         same("capped until", &self.machine.capped_until(id), &queue.capped_until(now))?;
         for key in &self.dedup_keys {
             let claimed = queue.key_claimed(key, now);
-            same(&format!("dedup key {key:?}"), &self.machine.dedup_lookup(id, key), &claimed)?;
+            same(&format!("dedup key {key:?}"), &self.machine.dedup_lookup(id, key, now), &claimed)?;
         }
         for message in self.sample_of_ids() {
             let lives = queue.id_lives(message, now);
-            same(&format!("id {message}"), &self.machine.id_lookup(id, message), &lives)?;
+            same(&format!("id {message}"), &self.machine.id_lookup(id, message, now), &lives)?;
         }
         self.compare_pages(id)
     }

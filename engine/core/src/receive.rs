@@ -70,6 +70,10 @@ impl Core {
         if must_go_home && home != self.config.core {
             return self.forward_receive(origin, tenant, home, queue.record.id, receive);
         }
+        // What became visible in this very turn is for those who wait already.
+        if self.waiting.is_touched(queue.record.id) {
+            self.pump_waiters();
+        }
         let operation = self.next_number();
         let state = ReceiveOperation {
             origin,
@@ -299,19 +303,32 @@ impl Core {
     }
 
     /// Serves the longest waiters of queues whose heads changed. True where anyone was served.
+    ///
+    /// Receives that only wait for others' claims stand in the same line, by their arrival: one that came later takes
+    /// nothing that a waiter may take.
     pub(crate) fn pump_waiters(&mut self) -> bool {
         let mut any = false;
         for queue in self.waiting.take_touched() {
-            for operation in self.waiting.take_unsettled(queue).into_values() {
-                if let Some(Operation::Receive(state)) = self.operations.remove(&operation) {
-                    any = true;
-                    self.try_receive(operation, state);
+            let mut unsettled = self.waiting.take_unsettled(queue);
+            loop {
+                let level = self
+                    .most_urgent_available(queue)
+                    .filter(|_| !self.waiting.is_paused(queue, self.now.monotonic_ns));
+                let waits_since =
+                    level.and_then(|level| self.waiting.longest(queue, level)).map(|(_, arrival)| arrival);
+                let earlier = unsettled
+                    .first_entry()
+                    .filter(|first| waits_since.is_none_or(|arrival| *first.key() < arrival));
+                if let Some(operation) = earlier.map(|first| first.remove()) {
+                    if let Some(Operation::Receive(state)) = self.operations.remove(&operation) {
+                        any = true;
+                        self.try_receive(operation, state);
+                    }
+                    continue;
                 }
-            }
-            while !self.waiting.is_paused(queue, self.now.monotonic_ns)
-                && let Some(level) = self.most_urgent_available(queue)
-                && let Some(operation) = self.waiting.take_longest(queue, level)
-            {
+                let Some(operation) = level.and_then(|level| self.waiting.take_longest(queue, level)) else {
+                    break;
+                };
                 let Some(Operation::Receive(state)) = self.operations.remove(&operation) else { continue };
                 any = true;
                 let (ceiling, arrival) = (state.ceiling(), state.arrival);
@@ -320,6 +337,12 @@ impl Core {
                     // It could not be served although something is visible (a rate cap): back to its place.
                     self.waiting.add(queue, ceiling, arrival, operation);
                     break;
+                }
+            }
+            for operation in unsettled.into_values() {
+                if let Some(Operation::Receive(state)) = self.operations.remove(&operation) {
+                    any = true;
+                    self.try_receive(operation, state);
                 }
             }
             self.tell_waiters(queue);

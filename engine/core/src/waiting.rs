@@ -52,6 +52,11 @@ impl Waiting {
         }
     }
 
+    /// True where heads of a queue with waiters changed, and nobody has looked at the waiters since.
+    pub(crate) fn is_touched(&self, queue: QueueId) -> bool {
+        self.touched.contains(&queue)
+    }
+
     pub(crate) fn take_touched(&mut self) -> BTreeSet<QueueId> {
         core::mem::take(&mut self.touched)
     }
@@ -70,15 +75,18 @@ impl Waiting {
         self.rooms.get_mut(&queue).map(|room| core::mem::take(&mut room.unsettled)).unwrap_or_default()
     }
 
+    /// Ceiling and arrival of the longest waiter that may take a message of `level`.
+    pub(crate) fn longest(&self, queue: QueueId, level: Level) -> Option<(Level, u64)> {
+        let waiters = self.rooms.get(&queue)?.waiters.range(level..);
+        waiters
+            .filter_map(|(ceiling, waiters)| Some((*ceiling, *waiters.first_key_value()?.0)))
+            .min_by_key(|(_, arrival)| *arrival)
+    }
+
     /// The longest waiter that may take a message of `level`; it leaves the room.
     pub(crate) fn take_longest(&mut self, queue: QueueId, level: Level) -> Option<OperationId> {
-        let room = self.rooms.get_mut(&queue)?;
-        let (ceiling, arrival) = room
-            .waiters
-            .range(level..)
-            .filter_map(|(ceiling, waiters)| Some((*ceiling, *waiters.first_key_value()?.0)))
-            .min_by_key(|(_, arrival)| *arrival)?;
-        room.waiters.get_mut(&ceiling)?.remove(&arrival)
+        let (ceiling, arrival) = self.longest(queue, level)?;
+        self.rooms.get_mut(&queue)?.waiters.get_mut(&ceiling)?.remove(&arrival)
     }
 
     /// Takes one receive out, wherever it waits. True where it did wait.

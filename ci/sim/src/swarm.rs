@@ -406,7 +406,7 @@ fn faults(draw: &mut Draw) -> FaultPlan {
         pause_ms: draw.of(&[0, 0, 0, 4_000]),
         pause_ms_max: draw.of(&[100, 3_000]),
         disconnect_ms: draw.of(&[0, 3_000, 500]),
-        damage_ms: if draw.one_in(8) { draw.of(&[1_000, 4_000]) } else { 0 },
+        damage_ms: if draw.one_in(5) { draw.of(&[200, 1_000]) } else { 0 },
         damage: draw.of(&[
             None,
             Some(Damage::Rot),

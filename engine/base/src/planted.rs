@@ -49,14 +49,14 @@ bugs! {
     DurableOutOfOrder "durable-out-of-order",
     /// What recovery has read is not written and synced again before it is built upon.
     SkipSync "skip-a-sync",
-    /// A segment is written to before its header is durable.
-    SegmentBeforeHeader "segment-before-its-header",
     /// Work goes on after a write that failed.
     GoOnAfterFailedWrite "go-on-after-a-failed-write",
     /// Damage in the middle of the journal is cut off as if it were a torn tail.
     CutDamage "cut-damage-in-the-middle",
     /// A batch is taken for whole without a look at its payload.
     TornBatch "torn-batch-taken-for-whole",
+    /// An entry is read back without a look at its checksum.
+    EntryUnchecked "entry-read-unchecked",
     /// A segment is freed though term and vote of a shard are nowhere else.
     HardStateRecycled "hard-state-recycled",
     /// Log entries are released though living payloads are in them.

@@ -25,7 +25,7 @@ const RETRY_DISK_MS: u32 = 5_000;
 
 /// An enqueue under way.
 pub(crate) struct EnqueueOperation {
-    origin: Origin,
+    pub(crate) origin: Origin,
     tenant: Tenant,
     /// Set while a queue that did not exist is created.
     waiting: Option<(String, Vec<EnqueueMessage>)>,

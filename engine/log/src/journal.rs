@@ -167,9 +167,7 @@ impl Journal {
             },
             Purpose::Header => {
                 completion.result.map_err(failed)?;
-                if !is_planted(Bug::SegmentBeforeHeader) {
-                    self.segments.header_written();
-                }
+                self.segments.header_written();
             }
             Purpose::Remove(file) => {
                 completion.result.map_err(failed)?;
@@ -347,9 +345,6 @@ impl Journal {
                 let file = FileName::Segment(file);
                 let kind = DiskOperationKind::Write { file, offset: 0, data: Bytes::from(block) };
                 self.start(Purpose::Header, kind, out);
-                if is_planted(Bug::SegmentBeforeHeader) {
-                    self.segments.header_written();
-                }
             }
             Some(Step::Remove(file)) => {
                 let kind = DiskOperationKind::Remove { file: FileName::Segment(file) };

@@ -2,7 +2,8 @@
 
 use super::{Case, Found};
 use crate::facts::Message;
-use overtake_base::MessageId;
+use crate::history::Call;
+use overtake_wire::message::{Request, Response};
 use std::collections::BTreeMap;
 
 pub(super) fn check(case: &Case<'_>, found: &mut Found) {
@@ -18,6 +19,7 @@ pub(super) fn check(case: &Case<'_>, found: &mut Found) {
         by_key.iter().for_each(|(key, messages)| check_key(case, key, messages, window_ms, found));
     }
     check_answers(case, found);
+    case.queue.calls.iter().for_each(|call| check_window_over(case, call, found));
 }
 
 /// One id is stored once while its window lasts.
@@ -66,25 +68,29 @@ fn check_key(case: &Case<'_>, key: &[u8], messages: &[&Message<'_>], window_ms: 
     }
 }
 
-/// A key's window is not made longer by repeats.
-fn check_window_over(
-    case: &Case<'_>,
-    message: &Message<'_>,
-    attempt: &crate::facts::Try<'_>,
-    answer: MessageId,
-    found: &mut Found,
-) {
-    let stored = case.queue.messages.get(&answer).and_then(|first| first.stored());
-    let Some((end_ns, _)) = stored.and_then(|stored| stored.call.answer()) else { return };
-    let over = case.clocks.high(end_ns).plus_ms(case.queue.plan.dedup_window_ms);
-    let asked = case.clocks.low(attempt.call.start_ns);
-    let is_repeat = matches!(attempt.outcome, Some(Ok(enqueued)) if enqueued.duplicate);
-    // An id is also known while its message lives.
-    if is_repeat && message.made.message.id != Some(answer) && asked > over {
-        found.add(format!(
-            "asked at {asked}, message {} was called a repeat of {answer}, whose window ended at {over}",
-            message.number
-        ));
+/// A key's window is not made longer by repeats: after it nothing is called a repeat.
+fn check_window_over(case: &Case<'_>, call: &Call, found: &mut Found) {
+    let (Request::Enqueue { messages, .. }, Some((_, Response::Enqueued { results }))) =
+        (&call.request, call.answer())
+    else {
+        return;
+    };
+    let asked = case.clocks.low(call.start_ns);
+    for (message, answer) in messages.iter().zip(results) {
+        // An id is also known while its message lives.
+        let Some(answer) = answer.as_ref().ok().filter(|a| a.duplicate && message.id != Some(a.id)) else {
+            continue;
+        };
+        let stored = case.queue.messages.get(&answer.id).and_then(|first| first.stored());
+        let Some((end_ns, _)) = stored.and_then(|stored| stored.call.answer()) else { continue };
+        let over = case.clocks.high(end_ns).plus_ms(case.queue.plan.dedup_window_ms);
+        if asked > over {
+            found.add(format!(
+                "asked at {asked}, key {:?} was called a repeat of {}, whose window ended at {over}",
+                message.dedup_key.as_ref().map(|key| String::from_utf8_lossy(key)),
+                answer.id
+            ));
+        }
     }
 }
 
@@ -101,7 +107,6 @@ fn check_answers(case: &Case<'_>, found: &mut Found) {
             let first = case.queue.messages.get(&answer.id);
             let same_key =
                 first.is_some_and(|first| key.is_some() && first.made.message.dedup_key.as_ref() == key);
-            check_window_over(case, message, attempt, answer.id, found);
             // A first message that nobody saw or named otherwise may be one of unknown fate.
             if answer.duplicate && own != Some(answer.id) && !same_key && first.is_some() {
                 found.add(format!("message {} is no repeat of {}", message.number, answer.id));

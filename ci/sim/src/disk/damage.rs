@@ -73,8 +73,16 @@ impl SimDisk {
     }
 
     fn rot(&mut self) -> Option<String> {
-        let Written { file, offset, before } = self.an_old_write()?;
-        let at = offset + self.random.below(before.len() as u64);
+        let written = self.an_old_write()?;
+        let now = self.now_at(&written)?;
+        let Written { file, offset, .. } = written;
+        // Most of a batch is padding: what says something is hit more often than by its share.
+        let said: Vec<usize> = (0..now.len()).filter(|at| now[*at] != 0).collect();
+        let at = match self.random.below(4) {
+            0 => self.random.below(now.len() as u64),
+            _ => *said.get(self.random.below(said.len() as u64) as usize)? as u64,
+        };
+        let at = offset + at;
         let bit = self.random.below(8);
         self.flip(file, at, bit)?;
         self.counters.rotten_bits += 1;

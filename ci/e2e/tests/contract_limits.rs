@@ -102,6 +102,15 @@ fn dead_letters_take_no_room_and_an_unlimited_redrive_is_not_lost() {
     queue.try_enqueue(json!({"priority": 0})).problem(429);
     let stats = queue.stats();
     assert_eq!((count(&stats, "dlq"), sum_levels(&stats, "visible")), (4, 4));
+
+    assert_eq!(queue.redrive(json!({"all": true})), 0, "there is no room, on none of the shards");
+    assert_eq!(queue.dlq().len(), 4, "nothing is lost");
+    for message in queue.receive_count(3, json!({})) {
+        assert_eq!(queue.ack(&message.receipt), "ok");
+    }
+    assert_eq!(queue.redrive(json!({"all": true})), 3, "as many as there is room for");
+    let stats = queue.stats();
+    assert_eq!((count(&stats, "dlq"), sum_levels(&stats, "visible") + count(&stats, "leased")), (1, 4));
 }
 
 #[test]

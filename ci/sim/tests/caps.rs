@@ -7,7 +7,7 @@ use client::Client;
 use overtake_base::QueueConfigPatch;
 use overtake_base::queue_config::{RateCaps, Scheduling};
 use overtake_sim::world::Notice;
-use overtake_wire::message::{Receive, Request, Response};
+use overtake_wire::message::{EnqueueMessage, Receive, Request, Response};
 
 /// Cores, shards of the node, shards of the queue.
 const SHAPES: [(u16, u16, u16); 4] = [(1, 1, 1), (2, 8, 1), (1, 8, 8), (2, 8, 8)];
@@ -71,13 +71,16 @@ fn a_waiter_that_is_held_back_holds_nobody_up() {
             client.pass(100);
             for (n, waiter) in [first, second].into_iter().enumerate() {
                 let before_ns = client.world.time_ns();
-                let enqueued = client.enqueue("capped", 2, "for who may take it").unwrap();
+                // The waiter may be answered before the enqueue is.
+                let message = EnqueueMessage { priority: 2, ..EnqueueMessage::default() };
+                client.send(&Request::Enqueue { queue: "capped".into(), messages: vec![message] });
                 let Response::Received { messages } = client.answer(waiter) else { panic!("refused") };
                 assert_eq!(messages.len(), 1, "waiter {n}: {cores} cores, {shards} shards");
-                assert_eq!(messages[0].id, enqueued.id);
+                assert_eq!(messages[0].priority, 2);
                 assert!(client.world.time_ns() - before_ns < 200_000_000);
             }
-            client.put("capped", patch(shards, Some(None)));
+            let no_caps = patch(shards, Some(None));
+            client.send(&Request::PutQueue { queue: "capped".into(), patch: no_caps });
             let Response::Received { messages } = client.answer(only_level_0) else { panic!("refused") };
             assert_eq!(messages.len(), 1, "the cap is gone: {cores} cores, {shards} shards");
         }

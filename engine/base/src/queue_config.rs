@@ -166,6 +166,12 @@ pub fn default_weights_micro(levels: u8) -> Vec<u64> {
 }
 
 impl QueueConfig {
+    /// True where limits span shards: a shard alone cannot keep them.
+    #[must_use]
+    pub fn shares_limits(&self) -> bool {
+        self.shards > 1 && (self.max_depth.is_some() || self.max_bytes.is_some())
+    }
+
     /// The configuration of a queue that says nothing, spread over `shards` shards.
     #[must_use]
     pub fn with_defaults(levels: u8, shards: u16) -> Self {

@@ -109,6 +109,9 @@ impl Core {
                 }
                 CommandOutcome::Answered(answer) => {
                     self.counters.count(&answer);
+                    if matches!(answer, Answer::Redriven(_)) {
+                        self.turns_taken(shard, queue);
+                    }
                     ShardReply::Answer(answer)
                 }
                 CommandOutcome::NotStored => failed(false, "the shard has too much under way; try again"),
@@ -162,6 +165,8 @@ impl Core {
             Some(Operation::Receive(state)) => self.receive_replied(operation, state, part, reply),
             Some(Operation::Settle(state)) => self.settle_replied(operation, state, part, reply),
             Some(Operation::Gather(state)) => self.gather_replied(operation, state, part, reply),
+            Some(Operation::Redrive(state)) => self.redrive_replied(operation, state, &reply),
+            Some(Operation::Grant(state)) => self.grant_replied(&state),
             Some(Operation::Configure(state)) => self.configure_replied(operation, state, part, &reply),
             None => {}
         }
@@ -193,6 +198,9 @@ impl Core {
                 self.directory_call(Caller { core: from, call }, command);
             }
             MeshMessage::Waiters { queue, some } => self.waiting.set_elsewhere(queue, some),
+            MeshMessage::RoomWanted { queue, shard, room, first } => {
+                self.want_room(queue, shard, room, first);
+            }
             MeshMessage::Serving => {
                 self.serving.insert(from);
             }
@@ -242,6 +250,7 @@ pub(crate) fn queue_of(command: &Command) -> QueueId {
         | Command::Purge { queue }
         | Command::PurgeDeadLetters { queue }
         | Command::Redrive { queue, .. }
+        | Command::RedriveTurns { queue, .. }
         | Command::RememberId { queue, .. }
         | Command::NoteRefused { queue, .. } => *queue,
     }

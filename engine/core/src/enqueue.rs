@@ -229,7 +229,11 @@ impl Core {
 
     /// The queue of an enqueue that stood in line was deleted.
     pub(crate) fn queue_gone(&mut self, operation: OperationId) {
-        let Some(Operation::Enqueue(mut state)) = self.operations.remove(&operation) else { return };
+        let mut state = match self.operations.remove(&operation) {
+            Some(Operation::Enqueue(state)) => state,
+            Some(Operation::Redrive(state)) => return self.redrive_gone(&state),
+            _ => return,
+        };
         for placed in core::mem::take(&mut state.pending) {
             state.results[placed.place] = Some(Err(Refusal::not_found("the queue was deleted")));
         }

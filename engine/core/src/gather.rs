@@ -71,6 +71,12 @@ impl Core {
             Some(Err(refusal)) => return self.respond(origin, refused(refusal)),
             None => return self.respond(origin, refused(Refusal::internal("a request that names no queue"))),
         };
+        let home = self.config.core_of(queue.home());
+        let takes_room = matches!(&request, Request::DlqRedrive(redrive) if redrive.max_per_s.is_none() && !redrive.dry_run);
+        if takes_room && queue.needs_quota() && home != self.config.core {
+            self.forward(origin, home, None, tenant, request, true);
+            return;
+        }
         if let Err(refusal) = self.start_queue_gather(origin, &queue, request) {
             self.respond(origin, refused(refusal));
         }
@@ -355,6 +361,9 @@ impl Core {
         let levels = queue.record.config.levels;
         let Ok(selection) = selection_of(&redrive.selection, levels) else { return };
         let priority = redrive.priority.and_then(|p| u8::try_from(p).ok()).map(Level);
+        if redrive.max_per_s.is_none() && queue.needs_quota() {
+            return self.redrive_into_room(origin, queue, selection, priority, counts);
+        }
         let id = queue.record.id;
         // Each shard moves at its part of the rate, so that together they keep it.
         let rate = |count: u64| {
@@ -370,6 +379,7 @@ impl Core {
                     selection: selection.clone(),
                     priority,
                     rate_per_1000_s: rate(count),
+                    room: None,
                 };
                 (shard, ShardRequest::Command(Command::Redrive { queue: id, redrive }))
             })

@@ -22,6 +22,7 @@ pub mod planner;
 mod queues;
 mod quota;
 mod receive;
+mod redrive;
 mod replica;
 mod sessions;
 mod settle;
@@ -63,6 +64,8 @@ pub(crate) enum Operation {
     Receive(receive::ReceiveOperation),
     Settle(settle::SettleOperation),
     Gather(gather::GatherOperation),
+    Redrive(redrive::RedriveOperation),
+    Grant(redrive::GrantOperation),
     Configure(directory::ConfigureOperation),
 }
 
@@ -90,6 +93,7 @@ pub struct Core {
     pub(crate) waiting: Waiting,
     pub(crate) timers: WakeTimers,
     pub(crate) quotas: Quotas,
+    pub(crate) room_wanted: redrive::RoomWanted,
     pub(crate) tenant_rates: TenantRates,
     pub(crate) counters: Counters,
     /// Cores that serve.
@@ -128,6 +132,7 @@ impl Core {
             waiting: Waiting::default(),
             timers: WakeTimers::default(),
             quotas: Quotas::default(),
+            room_wanted: redrive::RoomWanted::default(),
             tenant_rates: TenantRates::new(&config),
             counters: Counters::default(),
             serving: BTreeSet::new(),
@@ -165,8 +170,12 @@ impl Core {
     pub fn drain(&mut self, now: Now, outputs: &mut Vec<Output>) {
         self.set_now(now);
         self.expire_timers();
+        self.ask_for_room();
         for _ in 0..DRAIN_ROUNDS_MAX {
-            let progress = self.propose_and_apply() | self.take_local_replies() | self.pump_waiters();
+            let progress = self.propose_and_apply()
+                | self.take_local_replies()
+                | self.pump_waiters()
+                | self.grant_wanted();
             if !progress {
                 break;
             }
@@ -187,7 +196,8 @@ impl Core {
             .min()
             .filter(|deadline| *deadline != UnixMillis::NEVER)
             .map(|deadline| self.clock.monotonic_at(deadline));
-        [shard_deadline, self.timers.next(), self.storage.next_wake()].into_iter().flatten().min()
+        let ask = self.next_ask().map(|at| self.clock.monotonic_at(at));
+        [shard_deadline, ask, self.timers.next(), self.storage.next_wake()].into_iter().flatten().min()
     }
 
     /// True where this core answers requests.

@@ -4,7 +4,7 @@ use crate::identity::Tenant;
 use crate::page::Page;
 use overtake_base::{CoreId, MessageId, QueueId, ShardId};
 use overtake_queue::answer::{Answer, DeadLetterView, Delivery, MessageView, QueueStats, Summary};
-use overtake_queue::command::{Command, RedriveSelection};
+use overtake_queue::command::{Command, RedriveSelection, Room};
 use overtake_queue::directory::{DirectoryCommand, QueueRecord};
 use overtake_queue::entry::Payload;
 use overtake_queue::machine::PeekFilter;
@@ -35,6 +35,9 @@ pub enum MeshMessage {
     /// Whether some receive of the queue waits on the sending core, its home: then all receives go there, so that the
     /// longest waiter is served first.
     Waiters { queue: QueueId, some: bool },
+    /// Redrive jobs of a shard want room of the queue's home, the receiving core: what the turns that have come would take,
+    /// and the body bytes of the first.
+    RoomWanted { queue: QueueId, shard: ShardId, room: Room, first: u64 },
     /// The sending core serves.
     Serving,
 }

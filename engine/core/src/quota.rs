@@ -5,6 +5,7 @@
 //! so depth is never exceeded; before anything is refused the shards are asked, so nothing is refused early.
 
 use crate::config::CoreConfig;
+use crate::directory::QueueEntry;
 use crate::enqueue::Admitted;
 use crate::gather::GatherKind;
 use crate::sessions::Origin;
@@ -12,7 +13,7 @@ use crate::{Core, Operation, OperationId};
 use overtake_base::hash::Map;
 use overtake_base::queue_config::QueueConfig;
 use overtake_base::{CoreId, QueueId, UnixMillis};
-use overtake_queue::command::RefusedReason;
+use overtake_queue::command::{RefusedReason, Room};
 use overtake_queue::rate::{RateLimiter, TokenBucket};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -73,6 +74,13 @@ impl Quotas {
         self.depth.entry(queue).or_default().line.push_back(operation);
     }
 
+    /// Counts what is let in until it is settled.
+    pub(crate) fn let_in(&mut self, queue: QueueId, admitted: Admitted) {
+        let quota = self.depth.entry(queue).or_default();
+        quota.in_flight.messages += admitted.messages;
+        quota.in_flight.bytes += admitted.bytes;
+    }
+
     pub(crate) fn settled(&mut self, queue: QueueId, admitted: Admitted) {
         if let Some(quota) = self.depth.get_mut(&queue) {
             quota.in_flight.messages = quota.in_flight.messages.saturating_sub(admitted.messages);
@@ -82,11 +90,55 @@ impl Quotas {
 }
 
 impl Core {
-    /// Lets in what fits of the enqueues in line.
+    /// Lets in what fits of the enqueues and redrives in line, and then of redrive jobs.
     pub(crate) fn admit(&mut self, queue: QueueId) {
+        self.admit_line(queue);
+        self.grant_turns(queue);
+    }
+
+    /// The room that the queue has by what is known.
+    pub(crate) fn free_room(&self, queue: &QueueEntry) -> Room {
+        let (id, config) = (queue.record.id, &queue.record.config);
+        let (depth, bytes) = self.view.queue(id).map_or((0, 0), crate::view::QueueHeads::depth);
+        let in_flight = self.quotas.depth.get(&id).map(|quota| quota.in_flight).unwrap_or_default();
+        let left = |max: Option<u64>, used: u64| max.map_or(u64::MAX, |max| max.saturating_sub(used));
+        Room {
+            messages: left(config.max_depth, depth + in_flight.messages),
+            bytes: left(config.max_bytes, bytes + in_flight.bytes),
+        }
+    }
+
+    /// A redrive is first in line. False where the line has to wait.
+    fn admit_redrive(&mut self, queue: QueueId, operation: OperationId) -> bool {
+        let Some(Operation::Redrive(state)) = self.operations.get(&operation) else { return true };
+        let free = self.free_room(&state.queue);
+        let Some(quota) = self.quotas.depth.get_mut(&queue) else { return true };
+        if quota.asked == Asked::No {
+            quota.asked = Asked::Waiting;
+            self.ask_depth(queue);
+            return false;
+        }
+        let others = quota.in_flight != Admitted::default();
+        if !self.grant_redrive(operation, free, others) {
+            return false;
+        }
+        if let Some(quota) = self.quotas.depth.get_mut(&queue) {
+            quota.asked = Asked::No;
+            quota.line.pop_front();
+        }
+        true
+    }
+
+    fn admit_line(&mut self, queue: QueueId) {
         while let Some(quota) = self.quotas.depth.get_mut(&queue) {
             let Some(operation) = quota.line.front().copied() else { return };
             if quota.asked == Asked::Waiting {
+                return;
+            }
+            if matches!(self.operations.get(&operation), Some(Operation::Redrive(_))) {
+                if self.admit_redrive(queue, operation) {
+                    continue;
+                }
                 return;
             }
             let Some(Operation::Enqueue(mut state)) = self.operations.remove(&operation) else {

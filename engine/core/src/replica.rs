@@ -237,6 +237,7 @@ fn encoded_bytes(command: &Command) -> usize {
             | Command::Purge { .. }
             | Command::PurgeDeadLetters { .. }
             | Command::RememberId { .. }
+            | Command::RedriveTurns { .. }
             | Command::NoteRefused { .. } => 0,
         }
 }

@@ -2,7 +2,7 @@
 
 use crate::command::{
     Command, Extension, Lease, LeaseKey, LevelChoice, NewMessage, Pick, Redrive, RedriveSelection,
-    RefusedReason, Return, VisibleWhen,
+    RefusedReason, Return, Room, VisibleWhen,
 };
 use crate::scheduler::LevelSet;
 use overtake_base::limits::{ERROR_BYTES_MAX, WORKER_BYTES_MAX};
@@ -22,6 +22,7 @@ const PURGE_DEAD_LETTERS: u8 = 9;
 const REDRIVE: u8 = 10;
 const NOTE_REFUSED: u8 = 11;
 const REMEMBER_ID: u8 = 12;
+const REDRIVE_TURNS: u8 = 13;
 
 /// Fewest bytes of a message, a lease key, an extension, a return and a pick: a count that the bytes left cannot hold
 /// is refused before anything is allocated for it.
@@ -98,6 +99,11 @@ pub(crate) fn write_command(out: &mut Writer<'_>, command: &Command) {
             write_selection(out, &redrive.selection);
             out.option(redrive.priority, |out, level| out.u8(level.0));
             out.option(redrive.rate_per_1000_s, Writer::u64);
+            out.option(redrive.room, write_room);
+        }
+        Command::RedriveTurns { queue, room } => {
+            head(out, REDRIVE_TURNS, *queue);
+            write_room(out, *room);
         }
         Command::RememberId { queue, id } => {
             head(out, REMEMBER_ID, *queue);
@@ -176,6 +182,15 @@ fn write_lease(out: &mut Writer<'_>, lease: &Lease) {
     }
 }
 
+fn write_room(out: &mut Writer<'_>, room: Room) {
+    out.u64(room.messages);
+    out.u64(room.bytes);
+}
+
+fn read_room(input: &mut Reader<'_>) -> Result<Room, Malformed> {
+    Ok(Room { messages: input.u64("room")?, bytes: input.u64("room")? })
+}
+
 fn write_selection(out: &mut Writer<'_>, selection: &RedriveSelection) {
     match selection {
         RedriveSelection::All => out.u8(0),
@@ -222,8 +237,10 @@ pub(crate) fn read_command<'a>(input: &mut Reader<'a>) -> Result<RawCommand<'a>,
                 selection: read_selection(input)?,
                 priority: input.option("priority", |input| Ok(Level(input.u8("priority")?)))?,
                 rate_per_1000_s: input.option("rate", |input| input.u64("rate"))?,
+                room: input.option("room", read_room)?,
             },
         },
+        REDRIVE_TURNS => Command::RedriveTurns { queue, room: read_room(input)? },
         REMEMBER_ID => Command::RememberId { queue, id: MessageId(input.u128("id")?) },
         NOTE_REFUSED => {
             Command::NoteRefused { queue, reason: read_reason(input)?, count: input.u64("count")? }

@@ -39,6 +39,9 @@ pub enum Command {
     PurgeDeadLetters { queue: QueueId },
     /// Bring dead letters back.
     Redrive { queue: QueueId, redrive: Redrive },
+    /// Take the turns of redrive jobs that have come, as far as there is room: only needed where the queue's home keeps its
+    /// limits, because it is on several shards.
+    RedriveTurns { queue: QueueId, room: Room },
     /// Remember a client-made id for the dedup window here, where its id belongs, though its message lives where its dedup
     /// key belongs: a repeat of the id alone is then recognised.
     RememberId { queue: QueueId, id: MessageId },
@@ -155,6 +158,28 @@ pub struct Redrive {
     pub priority: Option<Level>,
     /// At most so many per thousand seconds; all at once where absent. With a rate the redrive is a durable job.
     pub rate_per_1000_s: Option<u64>,
+    /// What the queue's home grants, where it keeps the queue's limits: without it nothing is brought back at once then.
+    pub room: Option<Room>,
+}
+
+/// Room in a queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Room {
+    /// For so many messages.
+    pub messages: u64,
+    /// And so many body bytes.
+    pub bytes: u64,
+}
+
+impl Room {
+    /// Takes one message's room, if it fits.
+    pub fn take(&mut self, body_bytes: u64) -> bool {
+        let fits = self.messages > 0 && self.bytes >= body_bytes;
+        if fits {
+            *self = Self { messages: self.messages - 1, bytes: self.bytes - body_bytes };
+        }
+        fits
+    }
 }
 
 /// Which dead letters.

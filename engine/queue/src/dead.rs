@@ -1,9 +1,10 @@
 //! Dead letters: choosing them, bringing them back (at once or as a durable job with a rate), deleting them.
 //!
 //! A dead letter stays in the dead-letter queue until its turn. Both ways wait for room: depth is never exceeded, so a
-//! redrive at once brings back as many as there is room for.
+//! redrive at once brings back as many as there is room for. A shard knows the room of a queue that is on no other shard.
+//! For a queue on several, the home accounts for the limits: then nothing is brought back but into room that it grants.
 
-use crate::command::{Redrive, RedriveSelection};
+use crate::command::{Redrive, RedriveSelection, Room};
 use crate::life_cycle::Event;
 use crate::message::NO_SEQUENCE;
 use crate::queue::Queue;
@@ -14,6 +15,10 @@ use std::collections::VecDeque;
 
 /// Milliseconds of the thousand seconds that a rate is given for.
 const RATE_PERIOD_MS: u128 = 1_000_000;
+/// A turn that comes so late in room that was granted was waiting for it: the pace begins anew.
+const LATE_MS: u64 = 1_000;
+/// Most turns that are asked room for at a time.
+const TURNS_MAX: u64 = 256;
 
 /// A redrive with a rate, under way.
 pub(crate) struct RedriveJob {
@@ -95,7 +100,10 @@ impl Queue {
     pub(crate) fn redrive(&mut self, shared: &mut Shared, redrive: &Redrive) -> u64 {
         let chosen = self.chosen_dead(shared, &redrive.selection);
         let Some(rate_per_1000_s) = redrive.rate_per_1000_s else {
-            let fitting = chosen.iter().take_while(|slot| self.redrive_one(shared, **slot, redrive.priority));
+            let mut room = self.config.shares_limits().then(|| redrive.room.unwrap_or_default());
+            let fitting = chosen
+                .iter()
+                .take_while(|slot| self.redrive_one(shared, **slot, redrive.priority, room.as_mut()));
             let moved = fitting.count() as u64;
             self.drop_idle_jobs(shared);
             return moved;
@@ -119,13 +127,24 @@ impl Queue {
         };
         self.jobs.push(job);
         shared.jobs.insert(self.id);
-        self.run_jobs(shared, usize::MAX);
+        if self.config.shares_limits() {
+            self.drop_idle_jobs(shared);
+        } else {
+            self.run_jobs(shared, usize::MAX, None);
+        }
         chosen.len() as u64
     }
 
     /// Brings one dead letter back; false where there is no room.
-    fn redrive_one(&mut self, shared: &mut Shared, slot: u32, priority: Option<Level>) -> bool {
-        if self.room_for(u64::from(shared.messages[slot].body_bytes)).is_err() {
+    fn redrive_one(
+        &mut self,
+        shared: &mut Shared,
+        slot: u32,
+        priority: Option<Level>,
+        granted: Option<&mut Room>,
+    ) -> bool {
+        let body_bytes = u64::from(shared.messages[slot].body_bytes);
+        if self.room_for(body_bytes).is_err() || granted.is_some_and(|room| !room.take(body_bytes)) {
             return false;
         }
         self.totals.redriven += 1;
@@ -148,11 +167,16 @@ impl Queue {
     }
 
     /// Takes the turns of redrive jobs that have come, at most `max`; gives how many were taken.
-    pub(crate) fn run_jobs(&mut self, shared: &mut Shared, max: usize) -> usize {
+    pub(crate) fn run_jobs(
+        &mut self,
+        shared: &mut Shared,
+        max: usize,
+        mut granted: Option<&mut Room>,
+    ) -> usize {
         let mut jobs = core::mem::take(&mut self.jobs);
         let mut taken = 0;
         for job in &mut jobs {
-            taken += self.run_job(shared, job, max - taken);
+            taken += self.run_job(shared, job, max - taken, granted.as_deref_mut());
         }
         self.jobs = jobs;
         self.drop_idle_jobs(shared);
@@ -170,7 +194,16 @@ impl Queue {
     }
 
     /// Gives how many turns were taken.
-    fn run_job(&mut self, shared: &mut Shared, job: &mut RedriveJob, max: usize) -> usize {
+    fn run_job(
+        &mut self,
+        shared: &mut Shared,
+        job: &mut RedriveJob,
+        max: usize,
+        mut granted: Option<&mut Room>,
+    ) -> usize {
+        if granted.is_some() && shared.time.since(job.next_turn()) > LATE_MS {
+            (job.begun, job.moved) = (shared.time, 0);
+        }
         for taken in 0..max {
             let Some(slot) = self.next_of_job(shared, job) else { return taken };
             if job.next_turn() > shared.time {
@@ -179,8 +212,8 @@ impl Queue {
             if job.blocked && self.room_for(u64::from(shared.messages[slot].body_bytes)).is_ok() {
                 (job.begun, job.moved, job.blocked) = (shared.time, 0, false);
             }
-            if !self.redrive_one(shared, slot, job.priority) {
-                job.blocked = true;
+            if !self.redrive_one(shared, slot, job.priority, granted.as_deref_mut()) {
+                job.blocked = granted.is_none();
                 return taken;
             }
             job.ids.pop_front();
@@ -209,6 +242,30 @@ impl Queue {
             if self.job_has_room(shared, job) { job.next_turn() } else { UnixMillis::NEVER }
         };
         self.jobs.iter().map(turn).min().unwrap_or(UnixMillis::NEVER)
+    }
+
+    /// When the next turn of any job comes, with room or without.
+    pub(crate) fn next_turn(&self) -> UnixMillis {
+        self.jobs.iter().map(RedriveJob::next_turn).min().unwrap_or(UnixMillis::NEVER)
+    }
+
+    /// The room that the turns which have come would take, and the body bytes of the first of them.
+    pub(crate) fn room_wanted(&self, shared: &Shared, now: UnixMillis) -> (Room, u64) {
+        let (mut room, mut first) = (Room::default(), None);
+        for job in self.jobs.iter().filter(|job| job.next_turn() <= now) {
+            let late = now.since(job.next_turn()) > LATE_MS;
+            let passed_ms = u128::from(now.since(job.begun));
+            let due = passed_ms * u128::from(job.rate_per_1000_s) / RATE_PERIOD_MS + 1;
+            let due = due.saturating_sub(u128::from(job.moved)).max(1);
+            let due = if late { 1 } else { u64::try_from(due).unwrap_or(TURNS_MAX).min(TURNS_MAX) };
+            let slot = |id: &MessageId| self.dead.get(id.0, |slot| shared.messages[slot].id().0);
+            for slot in job.ids.iter().filter_map(slot).take(due as usize) {
+                let body_bytes = u64::from(shared.messages[slot].body_bytes);
+                room = Room { messages: room.messages + 1, bytes: room.bytes + body_bytes };
+                first.get_or_insert(body_bytes);
+            }
+        }
+        (room, first.unwrap_or(0))
     }
 
     /// Whether there is room for the job's next dead letter.

@@ -9,7 +9,7 @@
 
 use crate::answer::{Answer, CancelOutcome, DeadLetterView, MessageView, QueueStats, Summary};
 use crate::codec::RawCommand;
-use crate::command::{Command, RedriveSelection};
+use crate::command::{Command, RedriveSelection, Room};
 use crate::entry::RawBatch;
 use crate::life_cycle::{Event, State};
 use crate::queue::Queue;
@@ -106,6 +106,9 @@ impl Machine {
             Command::Redrive { queue, redrive } => {
                 self.with(queue, |queue, shared| Answer::Redriven(queue.redrive(shared, &redrive)))
             }
+            Command::RedriveTurns { queue, mut room } => self.with(queue, |queue, shared| {
+                Answer::Redriven(queue.run_jobs(shared, ADVANCE_ITEMS_MAX, Some(&mut room)) as u64)
+            }),
             Command::RememberId { queue, id } => self.with(queue, |queue, shared| {
                 queue.remember_id(shared, id);
                 Answer::Done
@@ -153,8 +156,9 @@ impl Machine {
         let shared = &mut self.shared;
         let with_jobs: Vec<QueueId> = shared.jobs.iter().copied().collect();
         for id in with_jobs {
-            if let Some(queue) = self.queues.get_mut(&id).filter(|_| left > 0) {
-                left -= queue.run_jobs(shared, left);
+            let queue = self.queues.get_mut(&id).filter(|queue| left > 0 && !queue.config.shares_limits());
+            if let Some(queue) = queue {
+                left -= queue.run_jobs(shared, left, None);
             }
         }
         while let Some((at, id)) = shared.forgets.first().copied().filter(|(at, _)| *at <= shared.time) {
@@ -211,7 +215,9 @@ impl Machine {
     #[must_use]
     pub fn next_deadline(&self) -> UnixMillis {
         let shared = &self.shared;
-        let jobs = shared.jobs.iter().filter_map(|id| Some(self.queues.get(id)?.next_job_turn(shared)));
+        let jobs = shared.jobs.iter().filter_map(|id| self.queues.get(id));
+        let jobs =
+            jobs.filter(|queue| !queue.config.shares_limits()).map(|queue| queue.next_job_turn(shared));
         let mut earliest = jobs.min().unwrap_or(UnixMillis::NEVER).min(shared.timers.next(&shared.messages));
         // An alarm is never later than its lane's true deadline: none after the earliest found so far can be earlier.
         for (at, id, level) in &shared.alarms {
@@ -223,6 +229,19 @@ impl Machine {
             }
         }
         earliest
+    }
+
+    /// Redrive jobs that wait for room from their queue's home: when each queue's next turn comes.
+    pub fn redrives_without_room(&self) -> impl Iterator<Item = (QueueId, UnixMillis)> + '_ {
+        let queues = self.shared.jobs.iter().filter_map(|id| Some((*id, self.queues.get(id)?)));
+        let shared_limits = queues.filter(|(_, queue)| queue.config.shares_limits());
+        shared_limits.map(|(id, queue)| (id, queue.next_turn()))
+    }
+
+    /// The room that the turns which have come by `now` would take, and what the first one needs at least.
+    #[must_use]
+    pub fn room_wanted(&self, queue: QueueId, now: UnixMillis) -> (Room, u64) {
+        self.queues.get(&queue).map(|queue| queue.room_wanted(&self.shared, now)).unwrap_or_default()
     }
 
     /// Whether the queue is on this shard.

@@ -68,7 +68,7 @@ fn fixed_plans(count: usize, turns: usize) -> Vec<(Draft, Vec<Turn>)> {
 /// Every fault planted in the model is found: the comparison can fail.
 #[test]
 fn planted_faults_are_found() {
-    let plans = fixed_plans(80, 120);
+    let plans = fixed_plans(120, 120);
     let finds =
         |mutation: &Mutation| plans.iter().any(|(first, turns)| run(first, turns, *mutation).is_err());
     let unfound: Vec<Mutation> = Mutation::ALL.into_iter().filter(|mutation| !finds(mutation)).collect();
@@ -76,8 +76,7 @@ fn planted_faults_are_found() {
     assert!(!finds(&Mutation::None));
 }
 
-/// Plans come to everything that is counted. Inversions alone cannot be had on one shard: it always knows what is most
-/// urgent.
+/// Plans come to everything that is counted. Inversions come of planners' picks that pass over a level with a cap of its own.
 #[test]
 fn plans_reach_everything() {
     let (mut commands, mut messages, mut totals) = (0, 0, Totals::default());
@@ -103,9 +102,9 @@ fn plans_reach_everything() {
         totals.releases,
         totals.stale_receipts,
         totals.starvation_events,
+        totals.inversions,
     ];
     assert!(counted.into_iter().chain(totals.refused).all(|count| count > 0), "{totals:?}");
-    assert_eq!(totals.inversions, 0);
 }
 
 const A: QueueId = QueueId(1);

@@ -36,7 +36,7 @@ fn dead_letters_are_chosen_by_id_and_by_level() {
     let mut shard = with_dead(6, strict());
     let ids = RedriveSelection::Ids(vec![MessageId(4), MessageId(2), MessageId(4), MessageId(99)]);
     assert_eq!(shard.machine.count_dead(QUEUE, &ids), 2);
-    let redrive = Redrive { selection: ids, priority: Some(Level(4)), rate_per_1000_s: None };
+    let redrive = Redrive { selection: ids, priority: Some(Level(4)), rate_per_1000_s: None, room: None };
     assert_eq!(shard.one(Command::Redrive { queue: QUEUE, redrive }), Answer::Redriven(2));
     assert_eq!(shard.stats().visible, [0, 0, 0, 0, 2]);
     assert_eq!(shard.redrive(RedriveSelection::FromPriority(Level(2)), None), 2);

@@ -108,6 +108,7 @@ impl Shard {
                     selection: RedriveSelection::All,
                     priority: level.map(Level),
                     rate_per_1000_s: rate,
+                    room: None,
                 };
                 Command::Redrive { queue: QUEUE, redrive }
             }

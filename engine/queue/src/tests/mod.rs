@@ -138,7 +138,7 @@ impl Shard {
     }
 
     pub(crate) fn redrive(&mut self, selection: RedriveSelection, rate_per_1000_s: Option<u64>) -> u64 {
-        let redrive = Redrive { selection, priority: None, rate_per_1000_s };
+        let redrive = Redrive { selection, priority: None, rate_per_1000_s, room: None };
         match self.one(Command::Redrive { queue: QUEUE, redrive }) {
             Answer::Redriven(count) => count,
             other => panic!("{other:?}"),

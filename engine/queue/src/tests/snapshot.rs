@@ -57,9 +57,15 @@ fn every_command() -> Batch {
         Command::NoteRefused { queue: QueueId(1), reason: RefusedReason::NoQuorum, count: 6 },
     ];
     commands.extend(choices.map(|choice| Command::Lease { queue: QueueId(1), lease: lease(choice) }));
+    commands.push(Command::RedriveTurns { queue: QUEUE, room: Room { messages: 13, bytes: 14 } });
     commands.extend(selections.map(|selection| Command::Redrive {
         queue: QueueId(1),
-        redrive: Redrive { selection, priority: Some(Level(0)), rate_per_1000_s: Some(10) },
+        redrive: Redrive {
+            selection,
+            priority: Some(Level(0)),
+            rate_per_1000_s: Some(10),
+            room: Some(Room { messages: 11, bytes: 12 }),
+        },
     }));
     Batch { time: UnixMillis(0x1122), commands }
 }
@@ -105,7 +111,7 @@ fn golden_bytes_of_an_entry() {
 }
 
 /// Length and hash of the entry with every command.
-const GOLDEN: (usize, u64) = (511, 10_997_989_113_368_646_471);
+const GOLDEN: (usize, u64) = (583, 11_381_962_705_714_364_620);
 
 #[test]
 fn an_entry_is_read_as_it_was_written() {

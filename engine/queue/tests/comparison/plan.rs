@@ -73,6 +73,11 @@ pub enum Action {
         which: Which,
         priority: Option<u8>,
         rate_per_1000_s: Option<u64>,
+        room: Option<(u64, u64)>,
+    },
+    RedriveTurns {
+        messages: u64,
+        bytes: u64,
     },
     RememberId(Id),
     NoteRefused(RefusedReason, u64),
@@ -226,6 +231,7 @@ fn action() -> impl Strategy<Value = Action> {
         1 => Just(Action::Purge),
         1 => Just(Action::PurgeDeadLetters),
         12 => redrive(),
+        4 => (0u64..6, 0u64..200).prop_map(|(messages, bytes)| Action::RedriveTurns { messages, bytes }),
         1 => id().prop_map(Action::RememberId),
         1 => (reason(), 0u64..5).prop_map(|(reason, count)| Action::NoteRefused(reason, count)),
     ]
@@ -301,8 +307,10 @@ fn redrive() -> impl Strategy<Value = Action> {
         1 => level().prop_map(Which::FromPriority),
     ];
     let rate = prop_oneof![1 => Just(0u64), 3 => 300u64..3_000, 1 => 100_000u64..9_000_000];
-    (which, prop::option::weighted(0.3, level()), prop::option::weighted(0.6, rate))
-        .prop_map(|(which, priority, rate_per_1000_s)| Action::Redrive { which, priority, rate_per_1000_s })
+    let room = prop::option::weighted(0.7, (0u64..6, 0u64..200));
+    (which, prop::option::weighted(0.3, level()), prop::option::weighted(0.6, rate), room).prop_map(
+        |(which, priority, rate_per_1000_s, room)| Action::Redrive { which, priority, rate_per_1000_s, room },
+    )
 }
 
 fn keys() -> impl Strategy<Value = Vec<Key>> {
@@ -364,8 +372,9 @@ pub fn draft() -> impl Strategy<Value = Draft> {
         prop::option::weighted(0.2, 0u64..6),
         prop::option::weighted(0.2, prop::collection::vec((0u8..6, 0u64..4), 1..4)),
     );
-    (levels, scheduling, shares, limits, times, failures, lists).prop_map(
-        |(levels, scheduling, shares, limits, times, failures, lists)| {
+    let shards = prop_oneof![3 => Just(1u16), 1 => Just(8u16)];
+    ((levels, shards), scheduling, shares, limits, times, failures, lists).prop_map(
+        |((levels, shards), scheduling, shares, limits, times, failures, lists)| {
             let (weights_micro, starvation_s, queue_cap, level_caps) = lists;
             Draft {
                 levels,
@@ -383,7 +392,7 @@ pub fn draft() -> impl Strategy<Value = Draft> {
                     rate_caps: RateCaps { queue: queue_cap, ..RateCaps::default() },
                     dead_letter_expired: failures.1,
                     backoff: failures.2,
-                    ..QueueConfig::with_defaults(levels, 1)
+                    ..QueueConfig::with_defaults(levels, shards)
                 },
                 weights_micro,
                 starvation_s,

@@ -8,7 +8,7 @@ use overtake_base::{Level, MessageId, QueueConfig, QueueId, Sequence, UnixMillis
 use overtake_queue::answer::Totals;
 use overtake_queue::command::{
     Command, Extension, Lease, LeaseKey, LevelChoice, NewMessage, Pick, Redrive, RedriveSelection, Return,
-    VisibleWhen,
+    Room, VisibleWhen,
 };
 use proptest::sample::Index;
 
@@ -131,11 +131,15 @@ impl Run {
             Action::Cancel(id) => Command::Cancel { queue, id: self.id(id) },
             Action::Purge => Command::Purge { queue },
             Action::PurgeDeadLetters => Command::PurgeDeadLetters { queue },
-            Action::Redrive { which, priority, rate_per_1000_s } => {
+            Action::RedriveTurns { messages, bytes } => {
+                Command::RedriveTurns { queue, room: Room { messages: *messages, bytes: *bytes } }
+            }
+            Action::Redrive { which, priority, rate_per_1000_s, room } => {
                 let redrive = Redrive {
                     selection: self.selection(levels, which),
                     priority: priority.map(|level| level_of(levels, level)),
                     rate_per_1000_s: *rate_per_1000_s,
+                    room: room.map(|(messages, bytes)| Room { messages, bytes }),
                 };
                 Command::Redrive { queue, redrive }
             }

@@ -75,8 +75,8 @@ impl Model {
                 }
             }
         }
-        for queue in self.queues.values_mut() {
-            queue.run_jobs(&mut self.shard);
+        for queue in self.queues.values_mut().filter(|queue| !queue.is_limited_elsewhere()) {
+            queue.run_jobs(&mut self.shard, None);
         }
     }
 
@@ -96,7 +96,8 @@ impl Model {
     /// When something happens by itself next.
     pub fn next_deadline(&self) -> UnixMillis {
         let due = self.first_due().map(|(at, ..)| at);
-        let turns = self.queues.values().flat_map(Queue::job_turns);
+        let own = self.queues.values().filter(|queue| !queue.is_limited_elsewhere());
+        let turns = own.flat_map(Queue::job_turns);
         due.into_iter().chain(turns).min().unwrap_or(UnixMillis::NEVER)
     }
 
@@ -130,6 +131,9 @@ impl Model {
             Command::Purge { .. } => return Answer::Purged(queue.purge(shard)),
             Command::PurgeDeadLetters { .. } => return Answer::Purged(queue.purge_dead(shard)),
             Command::Redrive { redrive, .. } => return Answer::Redriven(queue.redrive(shard, redrive)),
+            Command::RedriveTurns { room, .. } => {
+                return Answer::Redriven(queue.run_jobs(shard, Some(*room)));
+            }
             Command::RememberId { id, .. } => queue.remember_id(shard, *id),
             Command::NoteRefused { reason, count, .. } => queue.totals.refused[*reason as usize] += count,
         }
@@ -171,6 +175,7 @@ pub fn queue_of(command: &Command) -> QueueId {
         | Command::Purge { queue }
         | Command::PurgeDeadLetters { queue }
         | Command::Redrive { queue, .. }
+        | Command::RedriveTurns { queue, .. }
         | Command::RememberId { queue, .. }
         | Command::NoteRefused { queue, .. } => *queue,
     }

@@ -68,11 +68,13 @@ pub enum Mutation {
     PickTakesCapped,
     /// A planner's word on what is held back is not heard.
     PlannersBarsIgnored,
+    /// A redrive needs no grant where the limits are kept elsewhere.
+    GrantsIgnored,
 }
 
 impl Mutation {
     /// All faults.
-    pub const ALL: [Self; 31] = [
+    pub const ALL: [Self; 32] = [
         Self::ReturnToTheTail,
         Self::ReturnRenewsLife,
         Self::LifeRunsFromEnqueue,
@@ -104,5 +106,6 @@ impl Mutation {
         Self::BackoffLagsBehind,
         Self::PickTakesCapped,
         Self::PlannersBarsIgnored,
+        Self::GrantsIgnored,
     ];
 }

@@ -4,7 +4,7 @@ use super::Shard;
 use super::mutation::Mutation;
 use super::queue::Queue;
 use overtake_base::{Level, MessageId, UnixMillis};
-use overtake_queue::command::{Redrive, RedriveSelection};
+use overtake_queue::command::{Redrive, RedriveSelection, Room};
 
 /// A redrive with a rate. The dead letters that wait for it carry its number.
 pub struct Job {
@@ -46,7 +46,9 @@ impl Queue {
         let Some(rate_per_1000_s) =
             redrive.rate_per_1000_s.filter(|_| !shard.has(Mutation::RedriveHasNoPace))
         else {
-            let moved = chosen.iter().take_while(|id| self.redrive_one(shard, **id, redrive.priority));
+            let mut granted = self.is_limited_elsewhere().then(|| redrive.room.unwrap_or_default());
+            let moved =
+                chosen.iter().take_while(|id| self.redrive_one(shard, **id, redrive.priority, &mut granted));
             return moved.count() as u64;
         };
         if chosen.is_empty() {
@@ -64,16 +66,32 @@ impl Queue {
             moved: 0,
             waits_for_room: false,
         });
-        self.run_jobs(shard);
+        if !self.is_limited_elsewhere() {
+            self.run_jobs(shard, None);
+        }
         chosen.len() as u64
     }
 
     /// Brings one dead letter back to the tail, if there is room.
-    fn redrive_one(&mut self, shard: &mut Shard, id: MessageId, priority: Option<Level>) -> bool {
+    fn redrive_one(
+        &mut self,
+        shard: &mut Shard,
+        id: MessageId,
+        priority: Option<Level>,
+        granted: &mut Option<Room>,
+    ) -> bool {
         let Some(at) = self.find(id) else { return false };
-        let refused = self.refusal(shard, self.messages[at].body_bytes);
+        let bytes = self.messages[at].body_bytes;
+        let refused = self.refusal(shard, bytes);
         if refused.is_some() && !shard.has(Mutation::RedriveNeedsNoRoom) {
             return false;
+        }
+        if let Some(room) = granted {
+            if (room.messages == 0 || room.bytes < bytes) && !shard.has(Mutation::GrantsIgnored) {
+                return false;
+            }
+            room.messages = room.messages.saturating_sub(1);
+            room.bytes = room.bytes.saturating_sub(bytes);
         }
         let level = priority.map_or(self.messages[at].level, |level| self.level(level));
         let message = &mut self.messages[at];
@@ -97,24 +115,40 @@ impl Queue {
         waiting.map(|message| (message.id, message.body_bytes)).min()
     }
 
-    /// Takes all turns that have come.
-    pub fn run_jobs(&mut self, shard: &mut Shard) {
+    /// The queue is on other shards too, and its limits are kept elsewhere: room must be granted.
+    pub fn is_limited_elsewhere(&self) -> bool {
+        let limited = self.config.max_depth.is_some() || self.config.max_bytes.is_some();
+        limited && self.config.shards > 1
+    }
+
+    /// Takes all turns that have come, as far as there is room; gives how many it took.
+    pub fn run_jobs(&mut self, shard: &mut Shard, mut granted: Option<Room>) -> u64 {
+        let mut taken = 0;
         for mut job in core::mem::take(&mut self.jobs) {
+            // Over a second late, it was waiting for the grant.
+            if granted.is_some() && shard.now.since(job.turn()) > 1_000 {
+                (job.begun, job.moved) = (shard.now, 0);
+            }
             while let Some((id, body_bytes)) = self.next_of(&job).filter(|_| job.turn() <= shard.now) {
                 if self.refusal(shard, body_bytes).is_some() {
-                    job.waits_for_room = true;
+                    job.waits_for_room = granted.is_none();
                     break;
                 }
                 if job.waits_for_room {
                     (job.begun, job.moved, job.waits_for_room) = (shard.now, 0, false);
                 }
-                self.redrive_one(shard, id, job.priority);
+                if !self.redrive_one(shard, id, job.priority, &mut granted) {
+                    job.waits_for_room = false;
+                    break;
+                }
                 job.moved += 1;
+                taken += 1;
             }
             if self.next_of(&job).is_some() {
                 self.jobs.push(job);
             }
         }
+        taken
     }
 
     /// When the jobs have something to do. One without room has not: what makes room is an entry of its own.

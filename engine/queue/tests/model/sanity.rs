@@ -74,7 +74,10 @@ fn command(op: &Op, made: &mut u128, given: &[LeaseKey]) -> Command {
         Op::Purge => Command::Purge { queue: QUEUE },
         Op::Redrive => {
             let (selection, priority) = (RedriveSelection::All, None);
-            Command::Redrive { queue: QUEUE, redrive: Redrive { selection, priority, rate_per_1000_s: None } }
+            Command::Redrive {
+                queue: QUEUE,
+                redrive: Redrive { selection, priority, rate_per_1000_s: None, room: None },
+            }
         }
     }
 }

@@ -82,10 +82,23 @@ fn deterministic_crates_are_pure() {
     assert_none(&findings);
 }
 
+/// The workspace, and the one of its own that compares us with other systems.
+const LOCKS: [&str; 2] = ["Cargo.lock", "perf/compare/Cargo.lock"];
+
 #[test]
 fn dependencies_are_above_their_floors() {
-    let lock = std::fs::read_to_string(tree::root().join("Cargo.lock")).unwrap();
-    assert_none(&floors::check(&lock));
+    for lock in LOCKS {
+        assert_none(&floors::check(&std::fs::read_to_string(tree::root().join(lock)).unwrap()));
+    }
+}
+
+#[test]
+fn clients_of_other_systems_stay_out_of_the_product() {
+    let [ours, compare] = LOCKS.map(|lock| std::fs::read_to_string(tree::root().join(lock)).unwrap());
+    for client in ["async-nats", "lapin", "redis", "tokio-postgres"] {
+        let package = format!("name = \"{client}\"\n");
+        assert!(compare.contains(&package) && !ours.contains(&package), "{client}");
+    }
 }
 
 #[test]
@@ -114,8 +127,11 @@ fn packages_are_in_order() {
 
 #[test]
 fn everything_is_formatted() {
-    let (ok, files, errors) = cargo(&["fmt", "--all", "--", "--check", "--files-with-diff"]);
-    assert!(ok, "run `cargo fmt --all`; it would change:\n{files}{errors}");
+    for manifest in ["Cargo.toml", "perf/compare/Cargo.toml"] {
+        let (ok, files, errors) =
+            cargo(&["fmt", "--all", "--manifest-path", manifest, "--", "--check", "--files-with-diff"]);
+        assert!(ok, "run `cargo fmt --all --manifest-path {manifest}`; it would change:\n{files}{errors}");
+    }
 }
 
 #[test]

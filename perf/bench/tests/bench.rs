@@ -49,6 +49,25 @@ async fn all_sections_make_one_table() {
     assert!(fake.state.lock().unwrap().queues.keys().all(|queue| queue.is_empty()));
 }
 
+/// The limits are measured from within a runtime, and leave nothing behind.
+#[tokio::test]
+async fn the_limits_of_the_machine_stand_above() {
+    let fake = Fake::start();
+    let dir =
+        std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("limits-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let (results, folder) = (dir.join("results.json"), dir.display().to_string());
+    let more = format!("--only single --callers 1 --device-dir {folder} --results {}", results.display());
+    let table = run(&options(&fake, &more), &mut |_| {}).await.unwrap();
+    line(&table, "limit: write 64 KiB + fdatasync, 1 under way");
+    line(&table, "limit: QUIC over loopback");
+    let text = std::fs::read_to_string(&results).unwrap();
+    assert!(text.contains("device.write.64k.depth1") && text.contains("bench.single"), "{text}");
+    let left = std::fs::read_dir(&dir).unwrap().count();
+    std::fs::remove_dir_all(&dir).unwrap();
+    assert_eq!(left, 1, "only the results are left");
+}
+
 #[tokio::test]
 async fn sections_can_be_chosen() {
     let fake = Fake::start();

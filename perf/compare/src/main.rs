@@ -88,7 +88,8 @@ async fn run(options: &Options) -> Result<String, Failure> {
     let wanted = |system: &dyn System| {
         let name = system.name().to_lowercase();
         (system.is_strict() || !options.strict_only)
-            && (options.only.is_empty() || options.only.iter().any(|only| name.contains(&only.to_lowercase())))
+            && (options.only.is_empty()
+                || options.only.iter().any(|only| name.contains(&only.to_lowercase())))
     };
     eprintln!("limits of the machine");
     let limits = overtake_perf::device::limits(&dir, options.duration.min(Duration::from_secs(2)))?;
@@ -157,7 +158,10 @@ fn machine(cores: u32) -> String {
 /// A day of the calendar.
 fn date(at_s: u64) -> String {
     let output = Command::new("date").args(["-u", "-d", &format!("@{at_s}"), "+%Y-%m-%d"]).output();
-    output.map_or_else(|_| format!("{at_s} s after 1970"), |output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    output.map_or_else(
+        |_| format!("{at_s} s after 1970"),
+        |output| String::from_utf8_lossy(&output.stdout).trim().to_owned(),
+    )
 }
 
 fn plots(options: &Options, outcomes: &[Outcome]) -> Vec<(&'static str, String, Result<String, String>)> {
@@ -177,7 +181,14 @@ async fn one(system: &dyn System, program: &Path, folder: &Path, options: &Optio
     let mut outcome = Outcome {
         name: system.name(),
         strict: system.is_strict(),
-        settings: format!("{}; batches of {}, {} producers and {} consumers, {} callers", system.settings(), system.tuning().batch, system.tuning().sessions, system.tuning().sessions, system.tuning().callers),
+        settings: format!(
+            "{}; batches of {}, {} producers and {} consumers, {} callers",
+            system.settings(),
+            system.tuning().batch,
+            system.tuning().sessions,
+            system.tuning().sessions,
+            system.tuning().callers
+        ),
         version: version(program),
         ..Outcome::default()
     };
@@ -236,7 +247,8 @@ mod tests {
 
     #[test]
     fn the_command_is_shown_without_paths_of_the_machine() {
-        let arguments = ["--overtake", "x/overtake", "--duration", "3s", "--dir=y", "--rates", "2000"].map(str::to_owned);
+        let arguments =
+            ["--overtake", "x/overtake", "--duration", "3s", "--dir=y", "--rates", "2000"].map(str::to_owned);
         assert_eq!(shown(&arguments), "--duration 3s --rates 2000");
     }
 
@@ -244,7 +256,10 @@ mod tests {
     fn every_system_says_how_it_is_set_and_installed() {
         for system in peers::all(None) {
             assert!(!system.settings().is_empty() && system.tuning().batch > 0, "{}", system.name());
-            assert!(system.find().is_ok_and(|path| path.is_file()) || system.find().is_err_and(|how| how.contains("install") || how.contains("build")));
+            assert!(
+                system.find().is_ok_and(|path| path.is_file())
+                    || system.find().is_err_and(|how| how.contains("install") || how.contains("build"))
+            );
         }
     }
 }

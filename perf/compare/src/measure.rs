@@ -65,7 +65,12 @@ pub struct Paced {
 
 impl<'a> Running<'a> {
     /// Starts a system in a new folder.
-    pub async fn start(system: &'a dyn System, folder: &Path, port: u16, body_bytes: usize) -> Result<Self, Failure> {
+    pub async fn start(
+        system: &'a dyn System,
+        folder: &Path,
+        port: u16,
+        body_bytes: usize,
+    ) -> Result<Self, Failure> {
         let _ = fs::remove_dir_all(folder);
         fs::create_dir_all(folder)?;
         system.prepare(folder)?;
@@ -79,7 +84,8 @@ impl<'a> Running<'a> {
         let mut processes = Processes::start(self.system.commands(&self.folder, self.port)?, &self.folder)?;
         let start = Instant::now();
         loop {
-            let made = tokio::time::timeout(Duration::from_secs(10), self.system.create(self.port, queue)).await;
+            let made =
+                tokio::time::timeout(Duration::from_secs(10), self.system.create(self.port, queue)).await;
             match made {
                 Ok(Ok(())) => break,
                 Ok(Err(error)) if start.elapsed() > START => return Err(error),
@@ -115,8 +121,10 @@ impl<'a> Running<'a> {
         self.system.create(self.port, queue).await?;
         let (stop, meter) = (Flag::default(), Rc::new(Cell::new(0u64)));
         let ahead = Arc::new(Semaphore::new(BATCHES_AHEAD * sessions * batch));
-        let messages: Rc<[Message]> =
-            mix::levels().into_iter().map(|level| Message::new(level as u8, Duration::ZERO, self.body_bytes)).collect();
+        let messages: Rc<[Message]> = mix::levels()
+            .into_iter()
+            .map(|level| Message::new(level as u8, Duration::ZERO, self.body_bytes))
+            .collect();
         let mut tasks = Tasks::new();
         for number in 0..sessions {
             let (mut session, stop, ahead, messages) =
@@ -254,7 +262,9 @@ impl<'a> Running<'a> {
             tasks.spawn_local(produce(session, schedule, batch, receiver, paced.clone()));
         }
         let mut due = pacer::start(schedule, total)?;
-        let expected = |of: &dyn Fn(u8) -> bool| (0..total).filter(|n| of(levels[*n as usize % levels.len()])).count() as u64;
+        let expected = |of: &dyn Fn(u8) -> bool| {
+            (0..total).filter(|n| of(levels[*n as usize % levels.len()])).count() as u64
+        };
         let (urgent, all) = (expected(&|level| level == 0), total);
         while let Some(Due { first, end }) = due.recv().await {
             for number in first..end {
@@ -268,7 +278,9 @@ impl<'a> Running<'a> {
         }
         drop(lanes);
         let end = Instant::now() + TAIL;
-        while Instant::now() < end && (paced.borrow().p0.count() < urgent || paced.borrow().confirm.count() < all) {
+        while Instant::now() < end
+            && (paced.borrow().p0.count() < urgent || paced.borrow().confirm.count() < all)
+        {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         stop.raise();
@@ -349,7 +361,8 @@ async fn consume(
     let note = |taken: &[Delivered]| {
         let now = schedule.start.elapsed();
         let mut paced = paced.borrow_mut();
-        for delivered in taken.iter().filter(|delivered| !delivered.due().is_zero() || delivered.level() == 0) {
+        for delivered in taken.iter().filter(|delivered| !delivered.due().is_zero() || delivered.level() == 0)
+        {
             let latency = now.saturating_sub(delivered.due());
             paced.all.record(latency);
             if delivered.level() == 0 {

@@ -44,7 +44,11 @@ impl Processes {
         let Some(status) = ended else { return Ok(()) };
         let log = fs::read_to_string(folder.join("output.log")).unwrap_or_default();
         let lines: Vec<&str> = log.lines().rev().take(5).collect();
-        Err(format!("the server ended, {status}: {}", lines.into_iter().rev().collect::<Vec<_>>().join(" | ")).into())
+        Err(format!(
+            "the server ended, {status}: {}",
+            lines.into_iter().rev().collect::<Vec<_>>().join(" | ")
+        )
+        .into())
     }
 
     /// Ids of all processes, children of children included.
@@ -53,7 +57,9 @@ impl Processes {
         for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
             let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
             let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-            let parent = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_ascii_whitespace().nth(1)?.parse().ok());
+            let parent = stat
+                .rsplit_once(')')
+                .and_then(|(_, rest)| rest.split_ascii_whitespace().nth(1)?.parse().ok());
             children.entry(parent.unwrap_or(0)).or_default().push(pid);
         }
         let mut all: Vec<u32> = self.0.iter().map(Child::id).collect();
@@ -146,7 +152,9 @@ mod tests {
         let all = processes.all();
         assert_eq!(all.len(), 3);
         processes.kill();
-        let gone = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/stat")).map_or(true, |stat| stat.contains(") Z "));
+        let gone = |pid: &u32| {
+            fs::read_to_string(format!("/proc/{pid}/stat")).map_or(true, |stat| stat.contains(") Z "))
+        };
         while !all.iter().all(gone) && start.elapsed() < END {
             std::thread::sleep(Duration::from_millis(5));
         }

@@ -58,10 +58,13 @@ pub fn markdown(about: &About<'_>, limits: &[Row], outcomes: &[Outcome]) -> Stri
     text += "*Strict*: what is confirmed survives a power cut. *Relaxed*: the setting that many run instead; it may lose the last moments.\n\n";
     text += "| system | cycles/s, batched | cycles/s, one message a call | server CPU s per 1 M cycles | bytes written per payload byte |\n|---|---|---|---|---|\n";
     for outcome in outcomes {
-        let cycles = |value: &Option<Cycles>| value.map_or_else(|| "–".into(), |cycles| rate(cycles.per_second));
+        let cycles =
+            |value: &Option<Cycles>| value.map_or_else(|| "–".into(), |cycles| rate(cycles.per_second));
         let (cpu, written) = outcome.batched.map_or_else(
             || ("–".into(), "–".into()),
-            |cycles| (format!("{:.1}", cycles.cpu_s_per_million), format!("{:.1}", cycles.written_per_payload)),
+            |cycles| {
+                (format!("{:.1}", cycles.cpu_s_per_million), format!("{:.1}", cycles.written_per_payload))
+            },
         );
         let _ = writeln!(
             text,
@@ -71,11 +74,18 @@ pub fn markdown(about: &About<'_>, limits: &[Row], outcomes: &[Outcome]) -> Stri
             cycles(&outcome.single)
         );
     }
-    let rates: Vec<u64> = outcomes.iter().map(|o| o.paced.iter().map(|(rate, _)| *rate).collect::<Vec<_>>()).max_by_key(Vec::len).unwrap_or_default();
+    let rates: Vec<u64> = outcomes
+        .iter()
+        .map(|o| o.paced.iter().map(|(rate, _)| *rate).collect::<Vec<_>>())
+        .max_by_key(Vec::len)
+        .unwrap_or_default();
     text += "\nOpen loop, milliseconds from when each message was due, p50 / p99 / p99.9:\n\n| system |";
     for rate in &rates {
         let rate = thousands(*rate);
-        let _ = write!(text, " confirm at {rate}/s | P0 delivered at {rate}/s | all levels delivered at {rate}/s |");
+        let _ = write!(
+            text,
+            " confirm at {rate}/s | P0 delivered at {rate}/s | all levels delivered at {rate}/s |"
+        );
     }
     let _ = writeln!(text, " P0 at 200/s behind {} P4, 4 workers busy 4 ms each |", thousands(about.backlog));
     text += "|---|";
@@ -85,17 +95,28 @@ pub fn markdown(about: &About<'_>, limits: &[Row], outcomes: &[Outcome]) -> Stri
         let _ = write!(text, "| {} |", titled(outcome));
         for rate in &rates {
             let _ = match outcome.paced.iter().find(|(other, _)| other == rate) {
-                Some((_, paced)) if paced.missing > 0 => write!(text, " {} | not sustained | not sustained |", latencies(&paced.confirm)),
+                Some((_, paced)) if paced.missing > 0 => {
+                    write!(text, " {} | not sustained | not sustained |", latencies(&paced.confirm))
+                }
                 Some((_, paced)) => {
-                    write!(text, " {} | {} | {} |", latencies(&paced.confirm), latencies(&paced.p0), latencies(&paced.all))
+                    write!(
+                        text,
+                        " {} | {} | {} |",
+                        latencies(&paced.confirm),
+                        latencies(&paced.p0),
+                        latencies(&paced.all)
+                    )
                 }
                 None => write!(text, " – | – | – |"),
             };
         }
-        let backlog = outcome.backlog.as_ref().map_or_else(|| "–".into(), |paced| match paced.missing {
-            0 => latencies(&paced.p0),
-            missing => format!("{}, {} not delivered", latencies(&paced.p0), thousands(missing)),
-        });
+        let backlog = outcome.backlog.as_ref().map_or_else(
+            || "–".into(),
+            |paced| match paced.missing {
+                0 => latencies(&paced.p0),
+                missing => format!("{}, {} not delivered", latencies(&paced.p0), thousands(missing)),
+            },
+        );
         let _ = writeln!(text, " {backlog} |");
     }
     let _ = writeln!(
@@ -113,14 +134,21 @@ pub fn markdown(about: &About<'_>, limits: &[Row], outcomes: &[Outcome]) -> Stri
     for row in limits {
         let per_second = row.per_second.map_or_else(|| "–".into(), rate);
         let cell = row.latencies.as_ref().map_or_else(|| "–".into(), latencies);
-        let _ = writeln!(text, "| {} | {per_second} | {cell} | {} |", row.name.trim_start_matches("limit: "), row.note);
+        let _ = writeln!(
+            text,
+            "| {} | {per_second} | {cell} | {} |",
+            row.name.trim_start_matches("limit: "),
+            row.note
+        );
     }
     text += "\nSettings:\n\n";
     for outcome in outcomes {
-        let version = if outcome.version.is_empty() { String::new() } else { format!(" ({})", outcome.version) };
+        let version =
+            if outcome.version.is_empty() { String::new() } else { format!(" ({})", outcome.version) };
         let _ = writeln!(text, "- **{}**{version}: {}", outcome.name, outcome.settings);
     }
-    let failures = outcomes.iter().flat_map(|o| o.failures.iter().map(move |failure| format!("{}: {failure}", o.name)));
+    let failures =
+        outcomes.iter().flat_map(|o| o.failures.iter().map(move |failure| format!("{}: {failure}", o.name)));
     let notes: Vec<String> = failures.chain(about.skipped.iter().cloned()).collect();
     if !notes.is_empty() {
         text += "\nNot measured:\n\n";
@@ -134,7 +162,11 @@ fn titled(outcome: &Outcome) -> String {
 }
 
 /// Percentile curves of P0 at the highest rate of all strict systems, as SVG. None where nothing was measured.
-pub fn plot_p0(outcomes: &[Outcome], title: &str, of: impl Fn(&Outcome) -> Option<&Paced>) -> Option<Result<String, String>> {
+pub fn plot_p0(
+    outcomes: &[Outcome],
+    title: &str,
+    of: impl Fn(&Outcome) -> Option<&Paced>,
+) -> Option<Result<String, String>> {
     let logs: Vec<(String, Log)> = outcomes
         .iter()
         .filter(|outcome| outcome.strict)
@@ -156,7 +188,11 @@ pub fn plot_p0(outcomes: &[Outcome], title: &str, of: impl Fn(&Outcome) -> Optio
 pub fn results(outcomes: &[Outcome], limits: &[Row], at_s: u64, cores: u32) -> Results {
     let mut rows: Vec<Row> = limits.to_vec();
     for outcome in outcomes {
-        let key: String = outcome.name.chars().map(|c| if c.is_alphanumeric() { c.to_ascii_lowercase() } else { '_' }).collect();
+        let key: String = outcome
+            .name
+            .chars()
+            .map(|c| if c.is_alphanumeric() { c.to_ascii_lowercase() } else { '_' })
+            .collect();
         let mut add = |what: &str, per_second: Option<f64>, cpu: Option<f64>, values: Option<&Latencies>| {
             rows.push(Row {
                 key: format!("compare.{key}.{what}"),
@@ -204,7 +240,11 @@ mod tests {
             name: name.into(),
             strict,
             settings: "all of them".into(),
-            batched: Some(Cycles { per_second: 123_456.0, cpu_s_per_million: 9.87, written_per_payload: 1.25 }),
+            batched: Some(Cycles {
+                per_second: 123_456.0,
+                cpu_s_per_million: 9.87,
+                written_per_payload: 1.25,
+            }),
             paced: vec![(2_000, paced)],
             memory_per_message: Some(1_234.4),
             failures: vec!["restart: did not come up".into()],
@@ -231,8 +271,16 @@ mod tests {
         assert!(text.contains("| *relaxed:* B | 123,000 |"), "{text}");
         assert!(text.contains("2.000 / 2.000 / 2.000 | 3.000 / 3.000 / 3.000"), "{text}");
         assert!(text.contains("| 1234 B | – |") && text.contains("- **A**: all of them"), "{text}");
-        assert!(text.contains("- B: restart: did not come up") && text.contains("behind 1,000,000 P4"), "{text}");
-        assert!(plot_p0(&outcomes, "x", |o| o.paced.first().map(|(_, p)| p)).unwrap().unwrap().contains("latency by percentile"));
+        assert!(
+            text.contains("- B: restart: did not come up") && text.contains("behind 1,000,000 P4"),
+            "{text}"
+        );
+        assert!(
+            plot_p0(&outcomes, "x", |o| o.paced.first().map(|(_, p)| p))
+                .unwrap()
+                .unwrap()
+                .contains("latency by percentile")
+        );
     }
 
     #[test]

@@ -24,9 +24,6 @@ pub struct Results {
     pub at_s: u64,
     /// CPU cores of the machine.
     pub cores: u32,
-    /// Cores that the server was told to use, where that is known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub server_cores: Option<u32>,
     /// What was measured.
     pub measures: Vec<Measure>,
 }
@@ -67,15 +64,7 @@ impl Results {
     #[must_use]
     pub fn new(tool: &str, at_s: u64, cores: u32, rows: &[Row]) -> Self {
         let measures = rows.iter().map(Measure::from).collect();
-        Self {
-            format: FORMAT.into(),
-            version: VERSION,
-            tool: tool.into(),
-            at_s,
-            cores,
-            server_cores: None,
-            measures,
-        }
+        Self { format: FORMAT.into(), version: VERSION, tool: tool.into(), at_s, cores, measures }
     }
 
     /// The file's text.

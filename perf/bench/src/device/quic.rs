@@ -91,8 +91,13 @@ async fn answer_stream(mut send: quinn::SendStream, mut receive: quinn::RecvStre
     let _ = send.finish();
 }
 
-/// Measures the connection to the other end.
+/// Measures the connection to the other end, on a thread of its own: the caller's may have a runtime already.
 pub(super) fn measure(address: SocketAddr, duration: Duration) -> io::Result<Measured> {
+    let thread = std::thread::spawn(move || measure_here(address, duration));
+    thread.join().unwrap_or_else(|_| Err(io::Error::other("the measurement of QUIC panicked")))
+}
+
+fn measure_here(address: SocketAddr, duration: Duration) -> io::Result<Measured> {
     runtime()?.block_on(async move {
         let any: SocketAddr = if address.is_ipv4() { ([0; 4], 0).into() } else { ([0u16; 8], 0).into() };
         let endpoint = Endpoint::client(any)?;

@@ -1,6 +1,8 @@
 //! beanstalkd: priorities are its own; a batch is several commands sent together.
 
-use crate::job::{Answer, Delivered, Failure, LEASE_S, Message, Session, System, Token, Tuning, WAIT, executable};
+use crate::job::{
+    Answer, Delivered, Failure, LEASE_S, Message, Session, System, Token, Tuning, WAIT, executable,
+};
 use bytes::Bytes;
 use core::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -78,14 +80,22 @@ impl Tube {
 
     async fn expect(&mut self, word: &str) -> Result<String, Failure> {
         let line = self.line().await?;
-        if line.starts_with(word) { Ok(line) } else { Err(format!("beanstalkd answered {line:?}, not {word}").into()) }
+        if line.starts_with(word) {
+            Ok(line)
+        } else {
+            Err(format!("beanstalkd answered {line:?}, not {word}").into())
+        }
     }
 
     /// One answer to a reserve; None where there was nothing.
     async fn reserved(&mut self) -> Result<Option<Delivered>, Failure> {
         let line = self.line().await?;
         let mut words = line.split(' ');
-        match (words.next(), words.next().and_then(|id| id.parse().ok()), words.next().and_then(|n| n.parse().ok())) {
+        match (
+            words.next(),
+            words.next().and_then(|id| id.parse().ok()),
+            words.next().and_then(|n| n.parse().ok()),
+        ) {
             (Some("RESERVED"), Some(id), Some(length)) => {
                 let length: usize = length;
                 let mut body = vec![0; length + 2];
@@ -104,7 +114,9 @@ impl Session for Tube {
         Box::pin(async move {
             let mut out = Vec::with_capacity(messages.len() * 1_100);
             for message in messages {
-                out.extend_from_slice(format!("put {} 0 {LEASE_S} {}\r\n", message.level, message.body.len()).as_bytes());
+                out.extend_from_slice(
+                    format!("put {} 0 {LEASE_S} {}\r\n", message.level, message.body.len()).as_bytes(),
+                );
                 out.extend_from_slice(&message.body);
                 out.extend_from_slice(b"\r\n");
             }

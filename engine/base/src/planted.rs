@@ -9,6 +9,7 @@ macro_rules! bugs {
         /// A fault that can be planted.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         #[repr(u64)]
+        #[allow(clippy::manual_non_exhaustive, reason = "the number 0 means that nothing is planted")]
         pub enum Bug {
             /// Not a bug: numbers begin with 1.
             #[doc(hidden)]

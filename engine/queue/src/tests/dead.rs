@@ -73,10 +73,7 @@ fn a_redrive_waits_for_room() {
     assert_eq!(shard.redrive(RedriveSelection::All, Some(1_000)), 3);
     shard.pass(5_000);
     assert_eq!((shard.total_visible(), shard.stats().dead), (2, 3));
-    assert!(
-        shard.machine.next_deadline() > UnixMillis(shard.now),
-        "nothing to do while there is no room"
-    );
+    assert!(shard.machine.next_deadline() > UnixMillis(shard.now), "nothing to do while there is no room");
     let key = shard.lease(1)[0].key;
     shard.ack(key);
     assert!(shard.machine.next_deadline() <= UnixMillis(shard.now));

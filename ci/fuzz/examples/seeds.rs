@@ -97,11 +97,11 @@ fn wire() {
 fn message(id: u128, visible: VisibleWhen) -> NewMessage {
     NewMessage {
         id: MessageId(id),
-        client_made_id: id % 2 == 0,
+        client_made_id: id.is_multiple_of(2),
         priority: Level((id % 5) as u8),
         visible,
-        dedup_key: (id % 3 == 0).then(|| "key".into()),
-        expires_in_ms: (id % 4 == 0).then_some(5_000),
+        dedup_key: id.is_multiple_of(3).then(|| "key".into()),
+        expires_in_ms: id.is_multiple_of(4).then_some(5_000),
         headers: Bytes::new(),
         body: "body".into(),
     }

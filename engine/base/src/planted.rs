@@ -11,9 +11,6 @@ macro_rules! bugs {
         #[repr(u64)]
         #[allow(clippy::manual_non_exhaustive, reason = "the number 0 means that nothing is planted")]
         pub enum Bug {
-            /// Not a bug: numbers begin with 1.
-            #[doc(hidden)]
-            None,
             $($(#[doc = $what])+ $bug,)+
         }
 
@@ -25,7 +22,6 @@ macro_rules! bugs {
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self {
-                    Self::None => "",
                     $(Self::$bug => $name,)+
                 }
             }
@@ -34,7 +30,6 @@ macro_rules! bugs {
             #[must_use]
             pub const fn what(self) -> &'static str {
                 match self {
-                    Self::None => "",
                     $(Self::$bug => concat!($($what),+).trim_ascii_start(),)+
                 }
             }
@@ -150,6 +145,10 @@ impl Bug {
     }
 }
 
+const fn number(bug: Bug) -> u64 {
+    bug as u64 + 1
+}
+
 /// The one that is planted in this process; 0 = none.
 static PLANTED: AtomicU64 = AtomicU64::new(0);
 
@@ -168,7 +167,7 @@ pub fn plant(bug: Option<Bug>) -> Result<(), CannotPlant> {
     if bug.is_some() && !CAN_PLANT {
         return Err(CannotPlant);
     }
-    PLANTED.store(bug.map_or(0, |bug| bug as u64), Ordering::Relaxed);
+    PLANTED.store(bug.map_or(0, number), Ordering::Relaxed);
     Ok(())
 }
 
@@ -176,7 +175,7 @@ pub fn plant(bug: Option<Bug>) -> Result<(), CannotPlant> {
 #[inline(always)]
 #[must_use]
 pub fn is_planted(bug: Bug) -> bool {
-    CAN_PLANT && PLANTED.load(Ordering::Relaxed) == bug as u64
+    CAN_PLANT && PLANTED.load(Ordering::Relaxed) == number(bug)
 }
 
 #[cfg(test)]

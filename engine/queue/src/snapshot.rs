@@ -65,6 +65,12 @@ impl Machine {
         Writer(out).u64(sum);
     }
 
+    /// Puts the checksum of a snapshot behind its content.
+    pub fn seal_snapshot(content: &mut Vec<u8>) {
+        let sum = checksum(SNAPSHOT_DOMAIN, content);
+        Writer(content).u64(sum);
+    }
+
     /// The machine that `bytes` were made of; it must be of this shard.
     pub fn restore(shard: ShardId, bytes: &[u8]) -> Result<Self, Malformed> {
         let (content, sum) = bytes

@@ -77,10 +77,7 @@ impl FrameSplitter {
                 }
             }
             let missing = match prefix(&self.partial) {
-                Some(length) => {
-                    check(length, self.max)?;
-                    LENGTH_BYTES + length - self.partial.len()
-                }
+                Some(length) => LENGTH_BYTES + length - self.partial.len(),
                 // Only up to the end of the prefix: what the rest is part of is not known before it is whole.
                 None => LENGTH_BYTES - self.partial.len(),
             };
@@ -88,7 +85,10 @@ impl FrameSplitter {
             self.partial.extend_from_slice(&chunk[..taken]);
             chunk.advance(taken);
             self.drop_front_if_empty();
-            if prefix(&self.partial).is_some_and(|length| self.partial.len() == LENGTH_BYTES + length) {
+            let Some(length) = prefix(&self.partial) else { continue };
+            // At once, not with the next chunk: a sender that waits for an answer sends none.
+            check(length, self.max)?;
+            if self.partial.len() == LENGTH_BYTES + length {
                 let mut frame = Bytes::from(core::mem::take(&mut self.partial));
                 frame.advance(LENGTH_BYTES);
                 return Ok(Some(frame));
@@ -141,6 +141,20 @@ mod tests {
             out.extend_from_slice(frame);
         }
         out
+    }
+
+    #[test]
+    fn a_length_that_is_too_large_is_refused_however_it_comes() {
+        for cut in 1..=LENGTH_BYTES {
+            let mut splitter = FrameSplitter::with_max(40);
+            let prefix = 41_u32.to_le_bytes();
+            splitter.push(Bytes::copy_from_slice(&prefix[..cut]));
+            if cut < LENGTH_BYTES {
+                assert_eq!(splitter.next_frame(), Ok(None));
+                splitter.push(Bytes::copy_from_slice(&prefix[cut..]));
+            }
+            assert_eq!(splitter.next_frame(), Err(TooLarge { length: 41, max: 40 }), "cut at {cut}");
+        }
     }
 
     proptest! {

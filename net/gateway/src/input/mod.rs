@@ -14,3 +14,19 @@ pub(crate) mod settle;
 pub(crate) mod time;
 
 pub use fault::Fault;
+
+/// Reads bytes as the body, or the query, of each kind of request, for a fuzzer: whatever they are, none of it may panic.
+pub fn read_as_any_request(bytes: &[u8]) {
+    let _ = message::NewMessage::parse(bytes);
+    let _ = message::parse_batch(bytes);
+    let _ = settle::SettleRequest::parse(bytes);
+    let _ = receive::ReceiveRequest::parse(bytes);
+    let _ = dlq::RedriveRequest::parse(bytes);
+    let _ = config::parse_config(bytes);
+    if let Ok(text) = core::str::from_utf8(bytes) {
+        let _ = query::Page::parse(Some(text));
+        let _ = query::PeekQuery::parse(Some(text));
+        let _ = message::header_time(text);
+        let _ = message::id(text);
+    }
+}

@@ -1,0 +1,170 @@
+//! Writes well-formed inputs into the corpora, for the fuzzer to begin with: `cargo run -p overtake-fuzz --example seeds`.
+
+#![allow(clippy::unwrap_used, reason = "a tool for developers ends with the reason")]
+
+use bytes::Bytes;
+use overtake_base::{Level, MessageId, QueueConfig, QueueConfigPatch, QueueId, ShardId, UnixMillis};
+use overtake_queue::command::{
+    Batch, Command, Lease, LeaseKey, LevelChoice, NewMessage, Redrive, RedriveSelection, Return, VisibleWhen,
+};
+use overtake_queue::directory::{Directory, DirectoryCommand, encode_commands};
+use overtake_queue::entry::encode_batch;
+use overtake_queue::machine::Machine;
+use overtake_wire::message::{EnqueueMessage, Receive, Request, Response, Settle};
+use overtake_wire::{LENGTH_BYTES, encode_request, encode_response};
+use std::path::Path;
+
+const QUEUE: QueueId = QueueId(1);
+
+fn keep(target: &str, name: &str, bytes: &[u8]) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target);
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join(name), bytes).unwrap();
+}
+
+fn main() {
+    wire();
+    shard();
+    directory();
+    let mut session = Vec::new();
+    for (what, length) in [(1, 0), (3, 0), (2, 4), (3, 0), (0, 0), (9 * 8, 0), (3, 0), (5, 20), (6, 30_u8)] {
+        session.extend([what, length]);
+        session.extend((0..length).map(|byte| byte.wrapping_mul(7)));
+    }
+    keep("peer-message", "session", &session);
+    keep(
+        "journal",
+        "two-segments",
+        &[2, 0, 0, 0, 3, 2, 0, 1, 1, 4, 9, 9, 9, 9, 1, 1, 0, 3, 0, 0, 0, 0, 0, 0, 2, 1, 2, 3],
+    );
+    keep("journal", "checkpoints", &[1, 0, 0, 0, 0, 2, 2, 1, 3, 1, 2, 3, 0, 0, 0, 1, 0, 4, 1, 2, 3, 4]);
+    for (name, body) in [
+        (
+            "message",
+            r#"{"body":"aGVsbG8=","priority":0,"delay_s":1.5,"headers":{"a":"b"},"expires_in_s":60}"#,
+        ),
+        ("batch", r#"{"messages":[{"body":"","priority":1},{"body":"eA==","priority":2,"dedup_key":"k"}]}"#),
+        (
+            "settle",
+            r#"{"ack":["r_1_2_3"],"extend":[{"receipt":"r_1_2_4","lease_s":5}],"release":["r_1_2_5"]}"#,
+        ),
+        ("receive", r#"{"max":10,"wait_s":20,"lease_s":30,"max_priority":1,"worker":"w"}"#),
+        ("redrive", r#"{"all":true,"priority":1,"max_per_s":10,"dry_run":false}"#),
+        (
+            "config",
+            r#"{"levels":5,"scheduling":"weighted","weights":[50,25,13,7,5],"reserve":0.1,"max_depth":null}"#,
+        ),
+        ("query", "state=visible&priority=1&limit=10&after=m_01MCC5RM026NYHPACPXVJZW7KV"),
+    ] {
+        keep("http", name, body.as_bytes());
+    }
+}
+
+fn wire() {
+    let message = EnqueueMessage {
+        priority: 1,
+        dedup_key: Some("key".into()),
+        headers: vec![("trace".into(), "1".into())],
+        body: "hello".into(),
+        ..EnqueueMessage::default()
+    };
+    let requests = [
+        Request::Hello { token: String::new() },
+        Request::Enqueue { queue: "q".into(), messages: vec![message] },
+        Request::Receive(Receive { worker: Some("w".into()), max_priority: Some(2), ..Receive::new("q") }),
+        Request::Settle(Settle { queue: "q".into(), ack: vec!["r_1_2_3".into()], ..Settle::default() }),
+        Request::PutQueue { queue: "q".into(), patch: QueueConfigPatch::default() },
+        Request::Stats { queue: "q".into() },
+        Request::DlqList { queue: "q".into(), limit: 3, after: None },
+    ];
+    let mut stream = vec![7];
+    for (number, request) in requests.iter().enumerate() {
+        let mut frame = Vec::new();
+        encode_request(number as u64, request, &mut frame);
+        keep("client-request", &format!("request-{number}"), &frame[LENGTH_BYTES..]);
+        stream.extend(frame);
+    }
+    keep("client-frames", "requests", &stream);
+    let responses =
+        [Response::Done, Response::Purged { purged: 3 }, Response::Received { messages: Vec::new() }];
+    for (number, response) in responses.iter().enumerate() {
+        let mut frame = Vec::new();
+        encode_response(number as u64, response, &mut frame);
+        keep("client-response", &format!("response-{number}"), &frame[LENGTH_BYTES..]);
+    }
+}
+
+fn message(id: u128, visible: VisibleWhen) -> NewMessage {
+    NewMessage {
+        id: MessageId(id),
+        client_made_id: id.is_multiple_of(2),
+        priority: Level((id % 5) as u8),
+        visible,
+        dedup_key: id.is_multiple_of(3).then(|| "key".into()),
+        expires_in_ms: id.is_multiple_of(4).then_some(5_000),
+        headers: Bytes::new(),
+        body: "body".into(),
+    }
+}
+
+fn shard() {
+    let key = |sequence, deliveries| LeaseKey { sequence: overtake_base::Sequence(sequence), deliveries };
+    let config = QueueConfig { max_deliveries: 1, ..QueueConfig::with_defaults(5, 1) };
+    let lease = Lease {
+        max: 3,
+        max_bytes: 1 << 20,
+        lease_ms: Some(1_000),
+        worker: Some("w".into()),
+        choice: LevelChoice::Scheduled,
+    };
+    let redrive = Redrive { selection: RedriveSelection::All, priority: None, rate_per_1000_s: Some(1_000) };
+    let batches = [
+        (1_000, vec![Command::Configure { queue: QUEUE, version: 1, config }]),
+        (
+            2_000,
+            vec![Command::Enqueue {
+                queue: QUEUE,
+                messages: (1..8)
+                    .map(|id| message(id, if id == 5 { VisibleWhen::AfterMs(500) } else { VisibleWhen::Now }))
+                    .collect(),
+            }],
+        ),
+        (2_500, vec![Command::Lease { queue: QUEUE, lease }]),
+        (
+            2_600,
+            vec![Command::Settle {
+                queue: QUEUE,
+                ack: vec![key(1, 1)],
+                extend: Vec::new(),
+                release: vec![Return { key: key(2, 1), delay_ms: None, error: Some("why".into()) }],
+            }],
+        ),
+        (9_000, vec![Command::Redrive { queue: QUEUE, redrive }, Command::Purge { queue: QUEUE }]),
+    ];
+    let (mut machine, mut log, mut answers) = (Machine::new(ShardId(1)), Vec::new(), Vec::new());
+    for (index, (time, commands)) in batches.into_iter().enumerate() {
+        let mut entry = Vec::new();
+        encode_batch(&Batch { time: UnixMillis(time), commands }, &mut entry);
+        log.extend(u16::try_from(entry.len()).unwrap().to_le_bytes());
+        log.extend(&entry);
+        machine.apply(index as u64 + 1, &entry.into(), &mut answers).unwrap();
+        let mut snapshot = Vec::new();
+        machine.snapshot(&mut snapshot);
+        keep("shard-snapshot", &format!("after-{index}"), &snapshot[..snapshot.len() - size_of::<u64>()]);
+    }
+    keep("shard-entry", "a-life", &log);
+}
+
+fn directory() {
+    let put = |name: &str| DirectoryCommand::Put {
+        tenant: "default".into(),
+        name: name.parse().unwrap(),
+        patch: QueueConfigPatch::default(),
+        create_only: false,
+    };
+    let entry = encode_commands(&[put("one"), put("two")]);
+    keep("directory-entry", "two-queues", &entry);
+    let mut directory = Directory::new(8);
+    directory.apply(1, &entry).unwrap();
+    keep("directory-snapshot", "two-queues", &directory.snapshot());
+}

@@ -1,0 +1,33 @@
+//! Every decoder of bytes from outside or from disk, as a function of bytes that must neither panic nor believe what it
+//! should not. `fuzz.sh` runs them under libFuzzer; `cargo test` replays what it found worth keeping, in `corpus`.
+
+mod disk;
+mod entries;
+#[cfg(feature = "http")]
+mod http;
+mod peers;
+mod wire;
+
+/// Takes any bytes.
+pub type Target = fn(&[u8]);
+
+/// All targets by name; each has a folder of that name in `corpus`.
+pub const TARGETS: &[(&str, Target)] = &[
+    ("client-request", wire::request),
+    ("client-response", wire::response),
+    ("client-frames", wire::frames),
+    ("peer-message", peers::message),
+    ("shard-entry", entries::shard),
+    ("shard-snapshot", entries::snapshot),
+    ("directory-entry", entries::directory),
+    ("directory-snapshot", entries::directory_snapshot),
+    ("journal", disk::journal),
+    #[cfg(feature = "http")]
+    ("http", http::bodies),
+];
+
+/// The target of a name.
+#[must_use]
+pub fn target(name: &str) -> Option<Target> {
+    TARGETS.iter().find(|(known, _)| *known == name).map(|(_, target)| *target)
+}

@@ -21,6 +21,7 @@ pub mod server;
 pub mod shape;
 pub mod stats;
 pub mod time;
+pub mod udp_proxy;
 
 pub use answer::Message;
 pub use client::{Client, Reply};

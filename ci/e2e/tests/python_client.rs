@@ -28,7 +28,7 @@ fn its_tests_pass() {
 
 #[track_caller]
 fn passes(mut command: Command) {
-    let output = command.output().expect("Python can be started");
+    let output = command.output().unwrap_or_else(|error| panic!("Python cannot be started: {error}"));
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
     println!("{said}");

@@ -22,6 +22,9 @@ const SEND_WINDOW_BYTES: u64 = 8 * 1024 * 1024;
 const IDLE: Duration = Duration::from_secs(15);
 /// A third of [`IDLE`], so that two lost packets do not end a healthy connection.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
+/// How far a server is taken to be before that is measured. Servers are near; a first packet that was lost, since the
+/// server was just starting, is repeated after three times this and not after a second.
+const INITIAL_RTT: Duration = Duration::from_millis(50);
 /// Largest packet tried on loopback, where cost is by the packet. Several fit a socket buffer of default size.
 const LOOPBACK_MTU_BYTES: u16 = 16_384;
 /// What may come in one packet from loopback: all that UDP can carry.
@@ -93,6 +96,7 @@ fn transport(loopback: bool) -> TransportConfig {
         .receive_window(VarInt::from_u32(WINDOW_BYTES))
         .send_window(SEND_WINDOW_BYTES)
         .keep_alive_interval(Some(KEEP_ALIVE))
+        .initial_rtt(INITIAL_RTT)
         .max_idle_timeout(IdleTimeout::try_from(IDLE).ok());
     if loopback {
         let mut discovery = MtuDiscoveryConfig::default();

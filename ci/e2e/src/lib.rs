@@ -9,6 +9,7 @@ pub mod answer;
 pub mod binary;
 pub mod checker;
 pub mod client;
+pub mod frames;
 pub mod gateway;
 pub mod history;
 pub mod load;

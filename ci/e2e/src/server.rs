@@ -114,6 +114,15 @@ impl Server {
         &self.data
     }
 
+    /// Memory that the running process has now, in bytes.
+    pub fn memory_bytes(&self) -> u64 {
+        let process = self.child.as_ref().expect("a running server").id();
+        let status = std::fs::read_to_string(format!("/proc/{process}/status")).expect("Linux");
+        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("VmRSS");
+        let kib = resident.trim().trim_end_matches(" kB").trim().parse::<u64>().expect("a number");
+        kib * 1024
+    }
+
     /// A new client of it, with connections of its own.
     pub fn client(&self) -> Client {
         Client::new(self.http)

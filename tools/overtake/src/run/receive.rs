@@ -2,12 +2,12 @@
 
 use super::Session;
 use super::stop::Stop;
-use super::worker::{Leases, Worker};
+use super::worker::Worker;
 use crate::cli::messages::ReceiveArgs;
 use crate::exit::{Exit, Failure, Outcome};
 use crate::render::messages as render;
 use overtake_base::limits::{LEASE_S_DEFAULT, WAIT_S_MAX};
-use overtake_client::{Delivered, Receive, Settle, Settled};
+use overtake_client::{Consumer, ConsumerOptions, Delivered, Receive, Settle, Settled};
 use overtake_gateway::json;
 
 /// Messages of one receive that names no number, as in the HTTP API.
@@ -19,7 +19,7 @@ struct Source<'a> {
     receive: Receive,
 }
 
-impl Leases for Source<'_> {
+impl Source<'_> {
     async fn receive(&self) -> Result<Vec<Delivered>, Failure> {
         let received = self.session.client.receive(self.receive.clone()).await;
         received.map_err(|error| self.session.failure(error))
@@ -36,28 +36,29 @@ impl Leases for Source<'_> {
 pub async fn run(session: &Session, args: ReceiveArgs) -> Outcome {
     let stop = Stop::listen()?;
     let ReceiveArgs { queue, max, wait_s, lease_s, max_priority, worker, follow, exec, ack } = args;
-    let receive = Receive {
-        // A worker that works on one message at a time takes one: more would wait behind it, however urgent what
-        // comes meanwhile.
-        max: max.unwrap_or(if exec.is_some() { 1 } else { MAX_DEFAULT }),
-        // Without any wait, following would ask without end.
-        wait_s: if follow { wait_s.unwrap_or(WAIT_S_MAX).max(1) } else { wait_s.unwrap_or(0) },
-        lease_s: exec.is_some().then(|| lease_s.unwrap_or(LEASE_S_DEFAULT)).or(lease_s),
-        max_priority,
-        worker,
-        queue: queue.clone(),
-    };
-    let lease_s = receive.lease_s.unwrap_or(LEASE_S_DEFAULT);
-    let source = Source { session, receive };
-    match exec {
-        Some(command) => {
-            let screen = session.screen;
-            let worker =
-                Worker { leases: &source, queue: &queue, command: &command, lease_s, follow, stop, screen };
-            worker.run().await
-        }
-        None => print(&source, follow, ack, &stop).await,
+    // Without any wait, following would ask without end.
+    let wait_s = if follow { wait_s.unwrap_or(WAIT_S_MAX).max(1) } else { wait_s.unwrap_or(0) };
+    if let Some(command) = exec {
+        let options = ConsumerOptions {
+            // A worker that works on one message at a time takes one: more would wait behind it, however urgent what
+            // comes meanwhile.
+            max: max.unwrap_or(1),
+            wait_s,
+            lease_s: lease_s.unwrap_or(LEASE_S_DEFAULT),
+            max_priority,
+            label: worker,
+            keep_leases: true,
+        };
+        let mut consumer = Consumer::new(session.client.clone(), &queue, options);
+        let worker = Worker { session, queue: &queue, command: &command, follow, stop };
+        let outcome = worker.run(&mut consumer).await;
+        // What a failure left unsettled is given back before the connection ends.
+        consumer.close().await;
+        return outcome;
     }
+    let max = max.unwrap_or(MAX_DEFAULT);
+    let receive = Receive { queue, max, wait_s, lease_s, max_priority, worker };
+    print(&Source { session, receive }, follow, ack, &stop).await
 }
 
 async fn print(source: &Source<'_>, follow: bool, ack: bool, stop: &Stop) -> Outcome {

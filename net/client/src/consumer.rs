@@ -154,7 +154,7 @@ impl Consumer {
     /// that were handed out stay with their holders.
     pub async fn close(mut self) {
         for message in self.waiting.drain(..) {
-            drop(message.release_after(0, None));
+            drop(message.return_unseen());
         }
         self.settler.flush().await;
     }
@@ -163,7 +163,7 @@ impl Consumer {
 impl Drop for Consumer {
     fn drop(&mut self) {
         for message in self.waiting.drain(..) {
-            drop(message.release_after(0, None));
+            drop(message.return_unseen());
         }
     }
 }

@@ -121,6 +121,12 @@ impl LeasedMessage {
         self.lease.end(Settlement::Release { delay_s: Some(delay_s), error })
     }
 
+    /// Gives the message back as if it had never been delivered: for one that nobody has looked at. Unlike a release this
+    /// counts no failure.
+    pub fn return_unseen(mut self) -> Settling {
+        self.lease.end(Settlement::Unseen)
+    }
+
     /// True where the lease was found lost while it was kept: the message is somebody else's by now, and its ack will
     /// be answered as stale.
     #[must_use]

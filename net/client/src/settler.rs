@@ -5,12 +5,13 @@ use crate::backoff::Backoff;
 use crate::calls::SettledLists;
 use crate::client::Client;
 use crate::error::ClientError;
+use crate::session::unexpected;
 use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll};
 use overtake_base::hash::Set;
 use overtake_base::limits::SETTLE_RECEIPTS_MAX;
-use overtake_wire::message::{Extend, Release, Settle, Settled};
+use overtake_wire::message::{Extend, Release, Request, Response, Settle, Settled};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
@@ -19,8 +20,15 @@ use tokio::time::Instant;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Settlement {
     Ack,
-    Extend { lease_s: u32 },
-    Release { delay_s: Option<u64>, error: Option<String> },
+    Extend {
+        lease_s: u32,
+    },
+    Release {
+        delay_s: Option<u64>,
+        error: Option<String>,
+    },
+    /// Nobody has looked at the message: its delivery did not happen.
+    Unseen,
 }
 
 /// The outcome of an ack, an extension or a release, to be awaited. It is sent also where this is dropped.
@@ -121,7 +129,13 @@ impl Clerk {
                     }
                 }
             }
-            self.settle(batch).await;
+            let (unseen, seen): (Vec<_>, Vec<_>) =
+                batch.into_iter().partition(|order| order.settlement == Settlement::Unseen);
+            for batch in [seen, unseen] {
+                if !batch.is_empty() {
+                    self.settle(batch).await;
+                }
+            }
         }
     }
 
@@ -132,7 +146,7 @@ impl Clerk {
         let mut answer_lost = false;
         let request = self.request(&batch);
         loop {
-            let error = match self.client.settle(request.clone()).await {
+            let error = match self.send(&request).await {
                 Ok(lists) => return tell(batch, lists, answer_lost),
                 Err(error) => error,
             };
@@ -150,7 +164,22 @@ impl Clerk {
         }
     }
 
-    fn request(&self, batch: &[Order]) -> Settle {
+    async fn send(&self, request: &Request) -> Result<SettledLists, ClientError> {
+        match request {
+            Request::Settle(settle) => self.client.settle(settle.clone()).await,
+            request => match self.client.request_ref(request).await? {
+                // To what nobody has seen, and about which nothing is told.
+                Response::Done => Ok(SettledLists::default()),
+                other => Err(unexpected(&other)),
+            },
+        }
+    }
+
+    fn request(&self, batch: &[Order]) -> Request {
+        if batch.iter().all(|order| order.settlement == Settlement::Unseen) {
+            let receipts = batch.iter().map(|order| order.receipt.clone()).collect();
+            return Request::Undelivered { queue: self.queue.clone(), receipts };
+        }
         let mut settle = Settle { queue: self.queue.clone(), ..Settle::default() };
         for Order { receipt, settlement, .. } in batch {
             let receipt = receipt.clone();
@@ -160,9 +189,10 @@ impl Clerk {
                 Settlement::Release { delay_s, error } => {
                     settle.release.push(Release { receipt, delay_s: *delay_s, error: error.clone() });
                 }
+                Settlement::Unseen => {}
             }
         }
-        settle
+        Request::Settle(settle)
     }
 }
 
@@ -180,6 +210,7 @@ fn tell(batch: Vec<Order>, lists: SettledLists, answer_lost: bool) {
             Settlement::Release { .. } => {
                 release.next().map(|settled| if answer_lost { Settled::Ok } else { settled })
             }
+            Settlement::Unseen => Some(Settled::Ok),
         };
         if let Some(settled) = settled {
             let _ = outcome.send(Ok(settled));

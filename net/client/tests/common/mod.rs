@@ -46,6 +46,7 @@ pub struct Queue {
     pub acked: Vec<MessageId>,
     pub released: Vec<(String, Option<String>)>,
     pub extended: Vec<String>,
+    pub undelivered: Vec<String>,
     pub seen: BTreeMap<u128, ()>,
     pub next: u64,
 }
@@ -313,6 +314,16 @@ fn serve(state: &mut State, request: &Request) -> Response {
         },
         Request::Receive(receive) => Response::Received { messages: lease(queue, receive) },
         Request::Settle(settle) => settle_all(queue, settle),
+        Request::Undelivered { receipts, .. } => {
+            for receipt in receipts {
+                queue.undelivered.push(receipt.clone());
+                if let Some(mut stored) = queue.leased.remove(receipt) {
+                    stored.deliveries -= 1;
+                    queue.lanes.entry(stored.message.priority).or_default().push_front(stored);
+                }
+            }
+            Response::Done
+        }
         Request::Purge { .. } => {
             let purged = queue.lanes.values().map(|lane| lane.len() as u64).sum();
             queue.lanes.clear();

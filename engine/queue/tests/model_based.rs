@@ -9,7 +9,7 @@ mod model;
 use bytes::Bytes;
 use comparison::plan::{Draft, Turn, draft, plan};
 use comparison::resolve::run;
-use comparison::{Pair, START};
+use comparison::{Pair, SHARD_TIME, START};
 use model::mutation::Mutation;
 use overtake_base::queue_config::Starvation;
 use overtake_base::{Level, MessageId, QueueConfig, QueueId};
@@ -190,6 +190,6 @@ fn work_that_ended_before_the_alert_was_not_starved() {
     let settle = Command::Settle { queue: A, ack: pair.keys.clone(), extend: vec![], release: vec![] };
     pair.apply(START.plus_ms(4_500), vec![settle]).unwrap();
     pair.apply(START.plus_ms(20_000), vec![]).unwrap();
-    let totals = pair.machine.stats(A).unwrap().totals;
+    let totals = pair.machine.stats(A, SHARD_TIME).unwrap().totals;
     assert_eq!((totals.acked, totals.expired, totals.starvation_events), (1, 1, 0));
 }

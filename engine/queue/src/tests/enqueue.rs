@@ -1,6 +1,6 @@
 //! Enqueue: dedup by key and id, limits, delays, cancel and purge.
 
-use super::{QUEUE, START, Shard, message, strict};
+use super::{QUEUE, SHARD_TIME, START, Shard, message, strict};
 use crate::answer::{Answer, CancelOutcome, EnqueueOutcome, ViewState};
 use crate::command::{Command, NewMessage, RefusedReason, VisibleWhen};
 use crate::machine::PeekFilter;
@@ -29,7 +29,7 @@ fn a_key_is_remembered_for_its_window_also_when_the_message_is_gone() {
     assert_eq!(shard.enqueue(vec![keyed(3, "a")]), [duplicate(1)]);
     shard.now += 1;
     assert_eq!(shard.enqueue(vec![keyed(4, "a")]), [EnqueueOutcome::Stored]);
-    assert_eq!(shard.machine.dedup_lookup(QUEUE, b"a"), Some(MessageId(4)));
+    assert_eq!(shard.machine.dedup_lookup(QUEUE, b"a", SHARD_TIME), Some(MessageId(4)));
     assert_eq!(shard.stats().totals.enqueued, 2);
 }
 
@@ -41,10 +41,10 @@ fn the_key_decides_first_and_a_repeat_claims_nothing() {
     assert_eq!(shard.enqueue(vec![both]), [duplicate(1)]);
     let new_key = NewMessage { dedup_key: Some("b".into()), ..client_made(2) };
     assert_eq!(shard.enqueue(vec![new_key]), [duplicate(2)]);
-    assert_eq!(shard.machine.dedup_lookup(QUEUE, b"b"), None);
+    assert_eq!(shard.machine.dedup_lookup(QUEUE, b"b", SHARD_TIME), None);
     let new_id = NewMessage { dedup_key: Some("a".into()), ..client_made(3) };
     assert_eq!(shard.enqueue(vec![new_id]), [duplicate(1)]);
-    assert!(!shard.machine.id_lookup(QUEUE, MessageId(3)));
+    assert!(!shard.machine.id_lookup(QUEUE, MessageId(3), SHARD_TIME));
 }
 
 #[test]

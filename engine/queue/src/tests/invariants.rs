@@ -1,7 +1,7 @@
 //! Random histories: whatever happens, every message is somewhere, ticks come when they should, and a machine that was
 //! restored on the way goes on like the one that was not.
 
-use super::{QUEUE, Shard, assert_conserved, message};
+use super::{QUEUE, SHARD_TIME, Shard, assert_conserved, message};
 use crate::answer::Answer;
 use crate::command::*;
 use crate::machine::Machine;
@@ -144,7 +144,7 @@ fn settle(fill: impl FnOnce(&mut SettleLists)) -> Command {
 
 /// What ticks may change: counts and messages. Windows that end change nothing by themselves.
 fn seen(machine: &Machine) -> (crate::answer::QueueStats, Option<crate::answer::Summary>) {
-    let mut stats = machine.stats(QUEUE).unwrap();
+    let mut stats = machine.stats(QUEUE, SHARD_TIME).unwrap();
     stats.waits.clear();
     (stats, machine.summary(QUEUE))
 }
@@ -189,9 +189,9 @@ proptest! {
                     prop_assert_eq!(&answers, &two.step(step, &mut leases_of_two));
                 }
             }
-            let stats = one.machine.stats(QUEUE).unwrap();
+            let stats = one.machine.stats(QUEUE, SHARD_TIME).unwrap();
             assert_conserved(&stats);
-            prop_assert_eq!(&stats, &two.machine.stats(QUEUE).unwrap());
+            prop_assert_eq!(&stats, &two.machine.stats(QUEUE, SHARD_TIME).unwrap());
             prop_assert_eq!(one.machine.digest(), two.machine.digest());
             prop_assert_eq!(one.machine.next_deadline(), two.machine.next_deadline());
             prop_assert!(one.machine.summary(QUEUE).unwrap().depth <= max_depth);

@@ -21,6 +21,8 @@ use overtake_base::{Level, MessageId, QueueConfig, QueueId, ShardId, UnixMillis}
 
 pub(crate) const QUEUE: QueueId = QueueId(7);
 pub(crate) const START: u64 = 1_700_000_000_000;
+/// For looks at a shard in its own time: a machine takes the later of this and its own.
+pub(crate) const SHARD_TIME: UnixMillis = UnixMillis(0);
 
 /// A shard with one queue, and a clock that the test moves.
 pub(crate) struct Shard {
@@ -147,7 +149,7 @@ impl Shard {
 
     /// Statistics, with the promise that every enqueued message is somewhere.
     pub(crate) fn stats(&self) -> QueueStats {
-        let stats = self.machine.stats(QUEUE).unwrap();
+        let stats = self.machine.stats(QUEUE, SHARD_TIME).unwrap();
         assert_conserved(&stats);
         stats
     }

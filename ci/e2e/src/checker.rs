@@ -181,7 +181,7 @@ fn gather(history: &[Call]) -> BTreeMap<String, Message<'_>> {
                 let message = messages.entry(id.clone()).or_default();
                 message.cancels.push(Timed { start_ms, end_ms, value: *cancelled });
             }
-            What::Redrive { .. } | What::Stats(_) => {}
+            What::Redrive | What::Stats(_) => {}
         }
     }
     messages

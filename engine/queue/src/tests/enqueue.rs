@@ -134,6 +134,12 @@ fn cancel_and_purge_take_what_is_not_leased() {
     assert_eq!(cancel(&mut shard, 1), Answer::Cancelled(CancelOutcome::Leased));
     assert_eq!(cancel(&mut shard, 2), Answer::Cancelled(CancelOutcome::Cancelled));
     assert_eq!(cancel(&mut shard, 2), Answer::Cancelled(CancelOutcome::NotFound));
+    let mut dying = Shard::new(QueueConfig { max_deliveries: 1, ..strict() });
+    dying.stored(vec![message(5, 0)]);
+    dying.lease(1);
+    dying.pass(30_000);
+    assert_eq!(cancel(&mut dying, 5), Answer::Cancelled(CancelOutcome::Dead));
+    assert_eq!(dying.stats().dead, 1, "a dead letter stays");
     assert_eq!(shard.one(Command::Purge { queue: QUEUE }), Answer::Purged(2));
     let stats = shard.stats();
     assert_eq!((stats.totals.cancelled, stats.totals.purged, stats.leased[0]), (1, 2, 1));

@@ -10,6 +10,7 @@ pub mod binary;
 pub mod checker;
 pub mod client;
 pub mod gateway;
+pub mod going;
 pub mod history;
 pub mod load;
 

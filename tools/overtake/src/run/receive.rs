@@ -1,28 +1,46 @@
 //! `overtake receive`: print, print and ack, or hand to a worker.
 
-use super::Session;
 use super::stop::Stop;
-use super::worker::{Leases, Worker};
+use super::worker::{Leases, RETRY_PAUSE, Worker, is_passing};
+use super::{Session, is_no_queue, process};
 use crate::cli::messages::ReceiveArgs;
 use crate::exit::{Exit, Failure, Outcome};
 use crate::render::messages as render;
 use overtake_base::limits::{LEASE_S_DEFAULT, WAIT_S_MAX};
 use overtake_client::{Delivered, Receive, Settle, Settled};
 use overtake_gateway::json;
+use std::cell::Cell;
+use std::time::Duration;
 
 /// Messages of one receive that names no number, as in the HTTP API.
 const MAX_DEFAULT: u32 = 10;
+
+/// Between two tries of a queue that is not there yet.
+const QUEUE_PAUSE: Duration = Duration::from_secs(1);
 
 /// A queue to receive from.
 struct Source<'a> {
     session: &'a Session,
     receive: Receive,
+    /// Waits for a queue that is not there yet: a worker may start before its producer.
+    follow: bool,
+    told: Cell<bool>,
 }
 
 impl Leases for Source<'_> {
     async fn receive(&self) -> Result<Vec<Delivered>, Failure> {
-        let received = self.session.client.receive(self.receive.clone()).await;
-        received.map_err(|error| self.session.failure(error))
+        loop {
+            let error = match self.session.client.receive(self.receive.clone()).await {
+                Ok(messages) => return Ok(messages),
+                Err(error) if self.follow && is_no_queue(&error) => error,
+                Err(error) => return Err(self.session.failure_of_queue(error, &self.receive.queue)),
+            };
+            if !self.told.replace(true) {
+                let failure = self.session.failure_of_queue(error, &self.receive.queue);
+                self.session.screen.note(&format!("overtake: {failure}; waiting for it"));
+            }
+            tokio::time::sleep(QUEUE_PAUSE).await;
+        }
     }
 
     async fn settle(&self, settle: Settle) -> Result<Vec<Settled>, Failure> {
@@ -48,9 +66,10 @@ pub async fn run(session: &Session, args: ReceiveArgs) -> Outcome {
         queue: queue.clone(),
     };
     let lease_s = receive.lease_s.unwrap_or(LEASE_S_DEFAULT);
-    let source = Source { session, receive };
+    let source = Source { session, receive, follow, told: Cell::new(false) };
     match exec {
         Some(command) => {
+            process::check(&command).await.map_err(Failure::usage)?;
             let screen = session.screen;
             let worker =
                 Worker { leases: &source, queue: &queue, command: &command, lease_s, follow, stop, screen };
@@ -62,16 +81,28 @@ pub async fn run(session: &Session, args: ReceiveArgs) -> Outcome {
 
 async fn print(source: &Source<'_>, follow: bool, ack: bool, stop: &Stop) -> Outcome {
     let screen = source.session.screen;
+    let mut goes_on = false;
     loop {
         let messages = tokio::select! {
-            messages = source.receive() => messages?,
+            messages = source.receive() => match messages {
+                Err(failure) if follow && is_passing(&failure) => {
+                    screen.note(&format!("overtake: {failure}; trying again"));
+                    tokio::select! {
+                        () = tokio::time::sleep(RETRY_PAUSE) => {}
+                        () = stop.asked() => {}
+                    }
+                    continue;
+                }
+                messages => messages?,
+            },
             () = stop.asked() => return Ok(if follow { Exit::Ok } else { Exit::Nothing }),
         };
         if !(follow && messages.is_empty()) {
             screen.answer(
                 || json::Received { messages: messages.iter().cloned().map(Into::into).collect() },
-                |view| render::delivered(&messages, view),
+                |view| render::delivered(&messages, goes_on, view),
             )?;
+            goes_on = !messages.is_empty();
         }
         let mut exit = Exit::Ok;
         if ack && !messages.is_empty() {

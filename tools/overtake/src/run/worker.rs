@@ -9,7 +9,7 @@ use crate::screen::Screen;
 use overtake_wire::message::{Delivered, Extend, Release, Settle, Settled};
 use std::collections::VecDeque;
 use std::time::Duration;
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::time::{Instant, Interval, MissedTickBehavior};
 
 /// The side of a server that a worker needs.
 pub trait Leases {
@@ -20,7 +20,11 @@ pub trait Leases {
 }
 
 /// Between tries to reach a server that is away.
-const RETRY_PAUSE: Duration = Duration::from_millis(500);
+pub const RETRY_PAUSE: Duration = Duration::from_millis(500);
+/// After two failed messages in a row; twice as long after each further one.
+const FAILURE_PAUSE: Duration = Duration::from_millis(500);
+/// The longest of those pauses.
+const FAILURE_PAUSE_MAX: Duration = Duration::from_secs(30);
 
 /// A worker on one queue.
 #[derive(Debug)]
@@ -48,6 +52,17 @@ struct Tally {
     released: u64,
     /// Done or failed, but the lease had ended before that could be said.
     lost: u64,
+    /// Failed messages since the last one that was done.
+    failures_in_a_row: u32,
+}
+
+/// How long to wait before the next message: where all fail, something else than the messages may be at fault, and a
+/// worker that goes on at full speed would make dead letters of a whole queue.
+fn failure_pause(failures_in_a_row: u32) -> Duration {
+    match failures_in_a_row.checked_sub(2) {
+        None => Duration::ZERO,
+        Some(doublings) => (FAILURE_PAUSE * 2u32.saturating_pow(doublings.min(16))).min(FAILURE_PAUSE_MAX),
+    }
 }
 
 impl<L: Leases> Worker<'_, L> {
@@ -74,13 +89,20 @@ impl<L: Leases> Worker<'_, L> {
     }
 
     fn outcome(&self, empty: bool, tally: Tally) -> Exit {
-        let Tally { acked, released, lost } = tally;
-        if empty {
+        let Tally { acked, released, lost, .. } = tally;
+        if self.screen.is_json() {
+            let json = || serde_json::json!({ "acked": acked, "given_back": released, "lease_lost": lost });
+            // A reader that is gone does not change what was done.
+            let _ = self.screen.answer(json, |_| String::new());
+        } else if empty {
             self.screen.note("nothing to receive");
+        } else {
+            let lost_text = if lost > 0 { format!(", {lost} whose lease had ended") } else { String::new() };
+            self.screen.note(&format!("{acked} acked, {released} given back{lost_text}"));
+        }
+        if empty {
             return Exit::Nothing;
         }
-        let lost_text = if lost > 0 { format!(", {lost} whose lease had ended") } else { String::new() };
-        self.screen.note(&format!("{acked} acked, {released} given back{lost_text}"));
         // A worker that was stopped did its duty, whatever single messages did.
         if (released + lost == 0) || self.follow { Exit::Ok } else { Exit::Failed }
     }
@@ -103,15 +125,16 @@ impl<L: Leases> Worker<'_, L> {
         let mut held = VecDeque::from(messages);
         while !self.stop.is_asked() {
             let Some(message) = held.pop_front() else { return Ok(()) };
-            let error = self.work(&message, &mut held).await;
-            let done = error.is_none();
+            let verdict = self.work(&message, &mut held).await;
+            let done = verdict == Verdict::Done;
             let mut settle = Settle { queue: self.queue.to_owned(), ..Settle::default() };
             let receipt = message.receipt.to_string();
-            match error {
-                None => settle.ack.push(receipt),
-                Some(error) => {
-                    self.screen.note(&format!("{}: {error}", message.id));
-                    settle.release.push(Release { receipt, delay_s: None, error: Some(error) });
+            match &verdict {
+                Verdict::Done => settle.ack.push(receipt),
+                Verdict::Failed(error) | Verdict::CannotRun(error) => {
+                    // What the command said on standard error was passed on already.
+                    self.screen.note(&format!("{}: {}; given back", message.id, status_of(error)));
+                    settle.release.push(Release { receipt, delay_s: None, error: Some(error.clone()) });
                 }
             }
             match self.settle(settle).await? {
@@ -123,8 +146,44 @@ impl<L: Leases> Worker<'_, L> {
                     tally.lost += 1;
                 }
             }
+            tally.failures_in_a_row = if done { 0 } else { tally.failures_in_a_row.saturating_add(1) };
+            if let Verdict::CannotRun(error) = verdict {
+                self.give_back(held, tally).await?;
+                let what =
+                    format!("the command cannot be run ({error}); this worker ends, {} is back", message.id);
+                return Err(Failure::new(Exit::Failed, what));
+            }
+            self.calm_down(tally.failures_in_a_row, &mut held).await;
         }
         self.give_back(held, tally).await
+    }
+
+    /// Pauses after failures in a row, where this worker goes on for ever. What it holds meanwhile stays leased.
+    async fn calm_down(&self, failures_in_a_row: u32, held: &mut VecDeque<Delivered>) {
+        let pause = failure_pause(failures_in_a_row);
+        if !self.follow || pause.is_zero() || self.stop.is_asked() {
+            return;
+        }
+        let shown = crate::render::units::span(u64::try_from(pause.as_millis()).unwrap_or(u64::MAX));
+        self.screen.note(&format!("{failures_in_a_row} failures in a row; the next message in {shown}"));
+        let over = tokio::time::sleep(pause);
+        tokio::pin!(over);
+        let mut beat = self.beat();
+        loop {
+            tokio::select! {
+                () = &mut over => return,
+                () = self.stop.asked() => return,
+                _ = beat.tick() => self.keep(None, held).await,
+            }
+        }
+    }
+
+    /// When leases are to be extended.
+    fn beat(&self) -> Interval {
+        let period = Duration::from_secs(u64::from(self.lease_s)) / 3;
+        let mut beat = tokio::time::interval_at(Instant::now() + period, period);
+        beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        beat
     }
 
     /// Returns what was never started, to be delivered elsewhere at once.
@@ -144,28 +203,24 @@ impl<L: Leases> Worker<'_, L> {
         Ok(())
     }
 
-    /// Runs the command for one message. Returns why it failed.
-    async fn work(&self, message: &Delivered, held: &mut VecDeque<Delivered>) -> Option<String> {
+    /// Runs the command for one message.
+    async fn work(&self, message: &Delivered, held: &mut VecDeque<Delivered>) -> Verdict {
         let process = match Process::start(self.command, self.queue, message) {
             Ok(process) => process,
-            Err(Verdict::Done) => return None,
-            Err(Verdict::Failed(error)) => return Some(error),
+            Err(verdict) => return verdict,
         };
         let group = process.group();
         let ended = process.wait();
         tokio::pin!(ended);
-        let period = Duration::from_secs(u64::from(self.lease_s)) / 3;
-        let mut beat = tokio::time::interval_at(Instant::now() + period, period);
-        beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut beat = self.beat();
         let mut interrupted = false;
         loop {
             tokio::select! {
                 verdict = &mut ended => return match verdict {
-                    Verdict::Done => None,
-                    Verdict::Failed(_) if interrupted => Some("interrupted".to_owned()),
-                    Verdict::Failed(error) => Some(error),
+                    Verdict::Failed(_) if interrupted => Verdict::Failed("interrupted".to_owned()),
+                    verdict => verdict,
                 },
-                _ = beat.tick() => self.keep(message, held).await,
+                _ = beat.tick() => self.keep(Some(message), held).await,
                 () = self.stop.insisted(), if !interrupted => {
                     process::end(group);
                     interrupted = true;
@@ -175,8 +230,11 @@ impl<L: Leases> Worker<'_, L> {
     }
 
     /// Extends the leases of the running message and of those that wait for their turn; forgets those that are lost.
-    async fn keep(&self, running: &Delivered, held: &mut VecDeque<Delivered>) {
-        let all = std::iter::once(running).chain(held.iter());
+    async fn keep(&self, running: Option<&Delivered>, held: &mut VecDeque<Delivered>) {
+        if running.is_none() && held.is_empty() {
+            return;
+        }
+        let all = running.into_iter().chain(held.iter());
         let extend: Vec<Extend> = all
             .map(|message| Extend { receipt: message.receipt.to_string(), lease_s: self.lease_s })
             .collect();
@@ -184,7 +242,9 @@ impl<L: Leases> Worker<'_, L> {
         match self.leases.settle(settle).await {
             Ok(outcomes) => {
                 let mut outcomes = outcomes.into_iter().map(|outcome| outcome == Settled::Ok);
-                if outcomes.next() == Some(false) {
+                if let Some(running) = running
+                    && outcomes.next() == Some(false)
+                {
                     self.screen
                         .note(&format!("{}: its lease was lost; it may run elsewhere, too", running.id));
                 }
@@ -218,8 +278,18 @@ impl<L: Leases> Worker<'_, L> {
     }
 }
 
+/// The start of an error text of [`Verdict`]: `exit status: 3` of `exit status: 3: no such user`.
+fn status_of(error: &str) -> &str {
+    let is_status = |part: &str| part.chars().all(|c| c.is_ascii_digit() || c == ' ');
+    let mut parts = error.splitn(3, ": ");
+    match (parts.next(), parts.next()) {
+        (Some(what), Some(number)) if is_status(number) => &error[..what.len() + 2 + number.len()],
+        _ => error.lines().next().unwrap_or_default(),
+    }
+}
+
 /// True where the same call may succeed in a while.
-fn is_passing(failure: &Failure) -> bool {
+pub fn is_passing(failure: &Failure) -> bool {
     matches!(failure.exit, Exit::NoConnection | Exit::Unknown | Exit::Later)
 }
 
@@ -366,6 +436,62 @@ mod tests {
         worker.lease_s = 1;
         assert_eq!(worker.run().await, Ok(Exit::Failed));
         assert!(!shelf.told.borrow().iter().any(|what| what == "ack r_0_2_1"));
+    }
+
+    #[tokio::test]
+    async fn a_command_that_cannot_run_ends_the_worker_and_all_messages_are_back() {
+        let shelf = shelf(&[message(1, ""), message(2, "")]);
+        let (_, stop) = Stop::by_hand();
+        let mut worker = worker(&shelf, "exit 127", stop);
+        worker.follow = true;
+        let failure = worker.run().await.unwrap_err();
+        assert_eq!(failure.exit, Exit::Failed);
+        assert!(failure.message.contains("cannot be run (exit status: 127)"), "{failure}");
+        assert_eq!(
+            *shelf.told.borrow(),
+            ["release r_0_1_1 None exit status: 127", "release r_0_2_1 Some(0) -"]
+        );
+    }
+
+    #[tokio::test]
+    async fn failures_in_a_row_make_a_pause_in_which_leases_are_kept() {
+        let shelf = shelf(&[message(1, ""), message(2, ""), message(3, ""), message(4, "")]);
+        let (hand, stop) = Stop::by_hand();
+        let mut worker = worker(&shelf, "exit 1", stop);
+        (worker.follow, worker.lease_s) = (true, 1);
+        // Three fail: the pause after the third is longer than a third of the lease.
+        let press = async {
+            while !shelf.told.borrow().iter().any(|what| what == "extend r_0_4_1") {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            hand.press();
+        };
+        let (outcome, ()) = tokio::join!(worker.run(), press);
+        assert_eq!(outcome, Ok(Exit::Ok));
+        let told = shelf.told.borrow();
+        assert_eq!(told.last().unwrap(), "release r_0_4_1 Some(0) -", "a stop ends the pause: {told:?}");
+    }
+
+    #[test]
+    fn pauses_grow_with_failures_in_a_row() {
+        let ms = |failures| failure_pause(failures).as_millis();
+        assert_eq!(
+            [0, 1, 2, 3, 4, 7, 8, 9, u32::MAX].map(ms),
+            [0, 0, 500, 1_000, 2_000, 16_000, 30_000, 30_000, 30_000]
+        );
+    }
+
+    #[test]
+    fn a_remark_names_the_status_only() {
+        for (error, status) in [
+            ("exit status: 3: one\ntwo", "exit status: 3"),
+            ("exit status: 3", "exit status: 3"),
+            ("signal: 9 (SIGKILL)", "signal: 9 (SIGKILL)"),
+            ("interrupted", "interrupted"),
+            ("cannot start the command: no such file", "cannot start the command: no such file"),
+        ] {
+            assert_eq!(status_of(error), status);
+        }
     }
 
     #[tokio::test]

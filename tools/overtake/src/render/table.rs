@@ -6,8 +6,10 @@ use std::collections::BTreeSet;
 
 /// What a column with long texts is cut to where the width of the terminal is not known: in a file or a pipe.
 const LONG_WIDTH: usize = 100;
-/// A column with long texts is made no narrower than this.
+/// A column with long texts is made no narrower than this, as long as another column can be left out.
 const LONG_WIDTH_MIN: usize = 16;
+/// And no narrower than this in any case.
+const LONG_WIDTH_LAST: usize = 6;
 /// So much of a text is shown at least where something is added to its cut end.
 const CUT_WIDTH_MIN: usize = 5;
 /// Between two columns.
@@ -178,10 +180,14 @@ impl<const N: usize> Table<N> {
                 .collect();
             let Some(limit) = limit else { return columns };
             let total: usize = columns.iter().map(|(_, width)| width + GAP).sum();
-            let excess = self.shrink(&mut columns, (total.saturating_sub(GAP)).saturating_sub(limit));
+            let excess = total.saturating_sub(GAP + limit);
+            let excess = self.shrink(&mut columns, excess, LONG_WIDTH_MIN);
             match columns.iter().rev().find(|(column, _)| self.columns[*column].spare) {
                 Some((spare, _)) if excess > 0 => left_out.insert(*spare),
-                _ => return columns,
+                _ => {
+                    self.shrink(&mut columns, excess, LONG_WIDTH_LAST);
+                    return columns;
+                }
             };
         }
     }
@@ -193,11 +199,11 @@ impl<const N: usize> Table<N> {
     }
 
     /// Takes `excess` characters from the columns with long texts, the widest first; gives what is left of it.
-    fn shrink(&self, columns: &mut [(usize, usize)], mut excess: usize) -> usize {
+    fn shrink(&self, columns: &mut [(usize, usize)], mut excess: usize, width_min: usize) -> usize {
         while excess > 0 {
             let long = columns.iter_mut().filter(|(column, width)| {
                 let heading = width_of(self.columns[*column].heading);
-                self.columns[*column].long && *width > LONG_WIDTH_MIN.max(heading)
+                self.columns[*column].long && *width > width_min.max(heading)
             });
             let Some((_, width)) = long.max_by_key(|(_, width)| *width) else { break };
             *width -= 1;
@@ -251,11 +257,11 @@ mod tests {
         assert_eq!(widest(&at(Some(250))), 3 + 2 + 7 + 2 + 200, "all of it where there is room");
         assert_eq!(at(Some(40)), "ID   AGE      BODY\nm_1  1.5 min  01234567890123456… (200 B)\n");
         assert_eq!(at(Some(22)), "ID   BODY\nm_1  01234567… (200 B)\n", "the age is spare");
-        assert_eq!(at(Some(5)), "ID   BODY\nm_1  0123456… (200 B)\n", "no narrower than can be read");
+        assert_eq!(at(Some(5)), "ID   BODY\nm_1  01234…\n", "no narrower than can be read");
         assert_eq!(widest(&at(None)), 3 + 2 + 7 + 2 + LONG_WIDTH);
         table.row(["m_2".into(), "2 s".into(), "a=b".into(), "x".into()]);
         assert!(table.render(plain()).starts_with("ID   AGE      HEADERS"), "where any row has one");
-        for width in 40..260 {
+        for width in 20..260 {
             assert!(widest(&table.render(View { width: Some(width), ..plain() })) <= width, "{width}");
         }
     }

@@ -11,6 +11,7 @@ pub mod checker;
 pub mod client;
 pub mod frames;
 pub mod gateway;
+pub mod going;
 pub mod history;
 pub mod load;
 

@@ -56,6 +56,7 @@ fn a_folder_that_cannot_be_used_is_refused() {
     let file = scratch.path().join("file");
     fs::write(&file, "not a folder").expect("a file");
     check_names(&start_refused(&file), &file.display().to_string());
+    check_names(&start_refused(&file), "cannot be a data folder");
     check_names(&start_refused(&file.join("below")), &file.display().to_string());
     // Nobody can make folders there, not even root.
     check_names(&start_refused(Path::new("/proc/overtake-data")), "/proc/overtake-data");

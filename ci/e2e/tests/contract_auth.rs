@@ -64,6 +64,26 @@ fn without_a_known_token_nothing_is_done() {
 }
 
 #[test]
+fn metrics_name_queues_only_to_those_who_may_read_them() {
+    let server = start();
+    let north = queue(&server, "all-of-north");
+    north.client().json("PUT", &north.path(""), &json!({})).expect_status(201);
+    north.put(0, "x");
+    for (client, sees) in [
+        (server.client(), false),
+        (server.client().with_token("producer"), false),
+        (server.client().with_token("all-of-south"), false),
+        (server.client().with_token("viewer"), true),
+    ] {
+        let reply = client.call("GET", "/metrics");
+        reply.expect_status(200);
+        let text = reply.text();
+        assert!(text.contains("\novertake_enqueued_total 1\n"), "{text}");
+        assert_eq!(text.contains("shared-name"), sees, "{text}");
+    }
+}
+
+#[test]
 fn a_token_may_do_what_its_rights_say() {
     let server = start();
     let north = queue(&server, "all-of-north");
@@ -73,7 +93,7 @@ fn a_token_may_do_what_its_rights_say() {
     let calls: [(&str, &str, &str, Option<Value>); 12] = [
         ("producer", "POST", "/messages", Some(json!({"priority": 1, "body": ""}))),
         ("worker", "POST", "/receive", Some(json!({"max_priority": 0}))),
-        ("worker", "POST", "/ack", Some(json!({"ack": ["r_0_1_1"]}))),
+        ("worker", "POST", "/ack", Some(json!({"ack": ["r_0_1000_1"]}))),
         ("viewer", "GET", "", None),
         ("viewer", "GET", "/stats", None),
         ("viewer", "GET", "/messages", None),

@@ -184,6 +184,24 @@ fn metrics_are_prometheus_text() {
     {
         assert_eq!(metrics.get(name), Some(&expected), "{name} of {metrics:?}");
     }
+    // Without auth the queues are shown, too; all their shards together.
+    let of_queue = |name: &str| metrics.get(name).copied();
+    for (name, expected) in [
+        ("overtake_queue_messages{queue=\"measured\",level=\"p0\",state=\"leased\"}", 4.0),
+        ("overtake_queue_messages{queue=\"measured\",level=\"p0\",state=\"visible\"}", 5.0),
+        ("overtake_queue_messages{queue=\"measured\",level=\"p3\",state=\"visible\"}", 10.0),
+        ("overtake_queue_dead_letters{queue=\"measured\"}", 0.0),
+        ("overtake_queue_enqueued_total{queue=\"measured\"}", 20.0),
+        ("overtake_queue_acked_total{queue=\"measured\"}", 1.0),
+        ("overtake_queue_refused_total{queue=\"measured\",reason=\"depth\"}", 0.0),
+    ] {
+        assert_eq!(of_queue(name), Some(expected), "{name} of {metrics:?}");
+    }
+    assert!(of_queue("overtake_queue_oldest_age_seconds{queue=\"measured\",level=\"p3\"}").is_some());
+    let text = server.client().call("GET", "/metrics").text();
+    for name in text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()) {
+        assert!(text.contains(&format!("# HELP {name} ")), "{name} is explained");
+    }
     let names: BTreeSet<&str> = metrics.keys().map(|key| key.split('{').next().unwrap_or_default()).collect();
     assert!(names.iter().any(|name| name.starts_with("overtake_")), "{names:?}");
     assert!(metrics.values().all(|value| value.is_finite()), "{metrics:?}");

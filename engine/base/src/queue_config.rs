@@ -381,6 +381,16 @@ impl QueueConfig {
 }
 
 impl QueueConfigPatch {
+    /// Refuses what contradicts itself. Asked of those who set it now; what was set before this was asked stays valid.
+    pub fn makes_sense(&self) -> Result<(), ConfigRefused> {
+        match self.backoff {
+            Some(Some(Backoff { first_s, max_s, .. })) if first_s > max_s => {
+                refuse("backoff.max_s", format!("at least backoff.first_s, {first_s}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Appends the patch's bytes: for each field 0 (left alone), 1 (default) or 2 and the value.
     pub fn encode(&self, out: &mut Writer<'_>) {
         fn change<T>(out: &mut Writer<'_>, change: &Change<T>, write: impl FnOnce(&mut Writer<'_>, &T)) {
@@ -556,6 +566,21 @@ mod tests {
         let patch = QueueConfigPatch { lease_s: Some(None), max_depth: Some(None), ..Default::default() };
         let config = config.update(&patch, 8).unwrap();
         assert_eq!((config.lease_s, config.max_depth), (30, None));
+    }
+
+    #[test]
+    fn a_backoff_begins_below_its_end() {
+        let check = |first_s, max_s| {
+            let backoff = Some(Some(Backoff { first_s, factor_micro: 2_000_000, max_s }));
+            QueueConfigPatch { backoff, ..Default::default() }.makes_sense()
+        };
+        let refused = check(100, 5).unwrap_err();
+        assert_eq!(
+            (refused.field, &*refused.detail),
+            ("backoff.max_s", "backoff.max_s must be at least backoff.first_s, 100")
+        );
+        assert!(check(5, 5).is_ok() && check(0, 0).is_ok());
+        assert!(QueueConfigPatch::default().makes_sense().is_ok());
     }
 
     #[test]

@@ -83,9 +83,9 @@ impl Core {
                 (queue, ShardReply::Found(found))
             }
             Read::Summary { queue } => (queue, ShardReply::Summary),
-            Read::Metrics => {
-                let metrics = self.own_metrics();
-                return self.reply(caller, shard, None, ShardReply::Metrics(metrics));
+            Read::Metrics { tenant } => {
+                let reply = ShardReply::Metrics(self.own_metrics(), self.own_queues(&tenant));
+                return self.reply(caller, shard, None, reply);
             }
         };
         self.reply(caller, shard, Some(queue), reply);

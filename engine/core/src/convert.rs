@@ -75,22 +75,7 @@ pub(crate) fn inspected(shard: ShardId, view: MessageView, capped: bool) -> Insp
         ViewState::Leased { worker, .. } => (None, worker.as_deref().map(String::from)),
         ViewState::Delayed { .. } | ViewState::Dead => (None, None),
     };
-    let why = match &view.state {
-        ViewState::Visible { ahead: Some(0) } if capped => {
-            "visible and next on its shard; the queue's rate cap may hold it back".into()
-        }
-        ViewState::Visible { ahead: Some(0) } => {
-            "visible and next on its shard: the next receive may get it".into()
-        }
-        ViewState::Visible { ahead } => {
-            format!("visible; {} messages on its shard are more urgent or before it", ahead.unwrap_or(0))
-        }
-        ViewState::Delayed { .. } => "delayed until deliver_at".into(),
-        ViewState::Leased { .. } => "leased: a worker has it until lease_expires_at".into(),
-        ViewState::Dead => {
-            "dead: its deliveries failed too often, or it expired; it is in the dead-letter queue".into()
-        }
-    };
+    let why = why(&view, capped);
     Inspected {
         id: view.id,
         priority: view.priority.0,
@@ -103,6 +88,30 @@ pub(crate) fn inspected(shard: ShardId, view: MessageView, capped: bool) -> Insp
         deliveries: view.deliveries,
         ahead,
         why,
+    }
+}
+
+/// Where the message is, in words; with what went wrong before, if anything did.
+fn why(view: &MessageView, capped: bool) -> String {
+    let why = match &view.state {
+        ViewState::Visible { ahead: Some(0) } if capped => {
+            "visible and next on its shard; the queue's rate cap may hold it back".into()
+        }
+        ViewState::Visible { ahead: Some(0) } => {
+            "visible and next on its shard: the next receive may get it".into()
+        }
+        ViewState::Visible { ahead } => {
+            let ahead = ahead.unwrap_or(0);
+            let (messages, are) = if ahead == 1 { ("message", "is") } else { ("messages", "are") };
+            format!("visible; {ahead} {messages} on its shard {are} more urgent or before it")
+        }
+        ViewState::Delayed { .. } => "delayed: it becomes visible when its time has come".into(),
+        ViewState::Leased { .. } => "leased: a worker has it until its lease ends".into(),
+        ViewState::Dead => "dead: it is in the dead-letter queue, to be redriven or purged".into(),
+    };
+    match &view.last_error {
+        Some(error) => format!("{why}; last error: {error}"),
+        None => why,
     }
 }
 

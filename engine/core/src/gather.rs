@@ -5,10 +5,11 @@ use crate::directory::QueueEntry;
 use crate::enqueue::shard_of;
 use crate::identity::Tenant;
 use crate::mesh::{Read, ShardReply, ShardRequest};
+use crate::metrics::queue_metrics;
 use crate::page::merge_pages;
 use crate::sessions::Origin;
 use crate::{Core, Operation, OperationId};
-use overtake_base::{CoreId, Level, MessageId, QueueId, Receipt, ShardId};
+use overtake_base::{CoreId, Level, MessageId, QueueId, Receipt, ShardId, UnixMillis};
 use overtake_queue::answer::{Answer, CancelOutcome, QueueStats};
 use overtake_queue::command::{Command, LeaseKey, RedriveSelection};
 use overtake_queue::machine::PeekFilter;
@@ -64,7 +65,7 @@ impl Core {
     /// Starts one of the requests that need nothing but gathering.
     pub(crate) fn start_gather(&mut self, origin: Origin, tenant: &Tenant, request: Request) {
         if matches!(request, Request::Metrics) {
-            return self.gather_metrics(origin);
+            return self.gather_metrics(origin, tenant);
         }
         let queue = match request.queue().map(|name| self.find_queue(tenant, name)) {
             Some(Ok(queue)) => queue,
@@ -209,9 +210,11 @@ impl Core {
     }
 
     /// One shard of each core tells that core's counters.
-    fn gather_metrics(&mut self, origin: Origin) {
+    fn gather_metrics(&mut self, origin: Origin, tenant: &Tenant) {
         let cores = (0..self.config.cores.min(self.config.shards)).map(CoreId);
-        let requests = cores.map(|core| (ShardId(core.0), ShardRequest::Read(Read::Metrics))).collect();
+        let requests = cores
+            .map(|core| (ShardId(core.0), ShardRequest::Read(Read::Metrics { tenant: tenant.clone() })))
+            .collect();
         self.ask(origin, None, GatherKind::Metrics, requests);
     }
 
@@ -274,7 +277,7 @@ impl Core {
                 Response::Redriven { moved: replies.iter().map(|(_, reply)| count_of(reply)).sum() }
             }
             GatherKind::Undelivered => Response::Done,
-            GatherKind::Metrics => metrics_page(replies),
+            GatherKind::Metrics => metrics_page(replies, self.time()),
             GatherKind::Inspect { id, rest } => {
                 return self.inspect_next(origin, state.queue, id, rest, replies);
             }
@@ -336,6 +339,9 @@ impl Core {
         } else if outcomes.contains(&CancelOutcome::Leased) {
             let detail = "the message is leased; it can be cancelled when it is back, or acked by its worker";
             self.respond(origin, refused(Refusal::conflict(detail)));
+        } else if outcomes.contains(&CancelOutcome::Dead) {
+            let detail = "the message is a dead letter, which cannot be cancelled: redrive it, or purge the dead letters";
+            self.respond(origin, refused(Refusal::not_found(detail)));
         } else if rest.is_empty() {
             self.respond(origin, refused(no_message()));
         } else {
@@ -461,12 +467,16 @@ fn dead_page(replies: Vec<(ShardId, ShardReply)>, limit: usize) -> Response {
     Response::DeadLetters { messages, next: next.map(|id| id.to_string()) }
 }
 
-/// The cores' values, those of the same name and labels added up.
-fn metrics_page(replies: Vec<(ShardId, ShardReply)>) -> Response {
+/// The cores' values, those of the same name and labels added up; then those of the queues.
+fn metrics_page(replies: Vec<(ShardId, ShardReply)>, now: UnixMillis) -> Response {
     type Key = (String, Vec<(String, String)>);
     let mut sums: BTreeMap<Key, (f64, bool)> = BTreeMap::new();
+    let mut queues: BTreeMap<Box<str>, QueueStats> = BTreeMap::new();
     for (_, reply) in replies {
-        let ShardReply::Metrics(metrics) = reply else { continue };
+        let ShardReply::Metrics(metrics, parts) = reply else { continue };
+        for (name, part) in parts {
+            queues.entry(name).or_default().add(&part);
+        }
         for Metric { name, labels, value, counter } in metrics {
             sums.entry((name, labels)).or_insert((0.0, counter)).0 += value;
         }
@@ -474,6 +484,7 @@ fn metrics_page(replies: Vec<(ShardId, ShardReply)>) -> Response {
     let values = sums
         .into_iter()
         .map(|((name, labels), (value, counter))| Metric { name, labels, value, counter })
+        .chain(queues.iter().flat_map(|(name, stats)| queue_metrics(name, stats, now)))
         .collect();
     Response::Metrics { values }
 }

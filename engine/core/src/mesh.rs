@@ -79,8 +79,8 @@ pub enum Read {
     Lookup { queue: QueueId, key: Option<bytes::Bytes>, id: Option<MessageId> },
     /// Nothing but the summary that comes with every reply.
     Summary { queue: QueueId },
-    /// Counters of the core that hosts the shard.
-    Metrics,
+    /// Counters of the core that hosts the shard, and its part of the statistics of a tenant's queues.
+    Metrics { tenant: Tenant },
 }
 
 /// What a shard says.
@@ -104,8 +104,8 @@ pub enum ShardReply {
     Found(Option<MessageId>),
     /// To `Summary`.
     Summary,
-    /// To `Metrics`.
-    Metrics(Vec<Metric>),
+    /// To `Metrics`; the queues by name.
+    Metrics(Vec<Metric>, Vec<(Box<str>, QueueStats)>),
     /// Nothing was done, or (`unknown`) nobody knows.
     Failed { unknown: bool, detail: &'static str },
 }

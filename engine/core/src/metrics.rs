@@ -1,8 +1,12 @@
-//! Counters of a core, for monitoring.
+//! Counters of a core and figures of queues, for monitoring.
 
 use crate::Core;
-use overtake_queue::answer::{Answer, EnqueueOutcome, SettleOutcome};
+use overtake_base::UnixMillis;
+use overtake_queue::answer::{Answer, EnqueueOutcome, QueueStats, SettleOutcome};
 use overtake_wire::message::Metric;
+
+/// Queues whose figures are shown, the first by name: what a look costs is bounded.
+const QUEUES_SHOWN_MAX: usize = 200;
 
 /// Counted since the process started.
 #[derive(Clone, Copy, Default, Debug)]
@@ -70,4 +74,63 @@ impl Core {
             .chain(measured.into_iter().map(|(name, value)| metric(name, value, false)))
             .collect()
     }
+    /// This core's part of the figures of a tenant's queues.
+    pub(crate) fn own_queues(&self, tenant: &str) -> Vec<(Box<str>, QueueStats)> {
+        let queues = self.directory.list(tenant, None).take(QUEUES_SHOWN_MAX);
+        queues
+            .map(|(name, entry)| {
+                let mut sum = QueueStats::default();
+                let parts =
+                    self.replicas.values().filter_map(|r| r.machine.stats(entry.record.id, self.time));
+                parts.for_each(|part| sum.add(&part));
+                (name.into(), sum)
+            })
+            .collect()
+    }
+}
+
+/// The figures of one queue, all its shards together.
+pub(crate) fn queue_metrics(queue: &str, stats: &QueueStats, now: UnixMillis) -> Vec<Metric> {
+    let metric = |name: &str, label: &[(&str, &str)], value: f64, counter| {
+        let labels = [("queue", queue)].into_iter().chain(label.iter().copied());
+        Metric {
+            name: format!("overtake_queue_{name}"),
+            labels: labels.map(|(name, value)| (name.into(), value.into())).collect(),
+            value,
+            counter,
+        }
+    };
+    let mut all = Vec::new();
+    for (state, levels) in
+        [("visible", &stats.visible), ("delayed", &stats.delayed), ("leased", &stats.leased)]
+    {
+        for (level, number) in levels.iter().enumerate() {
+            let level = format!("p{level}");
+            all.push(metric("messages", &[("level", &level), ("state", state)], *number as f64, false));
+        }
+    }
+    for (level, since) in stats.oldest_since.iter().enumerate() {
+        let Some(since) = since else { continue };
+        let age_s = now.since(*since) as f64 / 1_000.0;
+        all.push(metric("oldest_age_seconds", &[("level", &format!("p{level}"))], age_s, false));
+    }
+    all.push(metric("dead_letters", &[], stats.dead as f64, false));
+    all.push(metric("body_bytes", &[], stats.body_bytes as f64, false));
+    let totals = &stats.totals;
+    let counted = [
+        ("enqueued_total", totals.enqueued),
+        ("deliveries_total", totals.deliveries),
+        ("acked_total", totals.acked),
+        ("expired_total", totals.expired),
+        ("dead_lettered_total", totals.dead_lettered),
+        ("redriven_total", totals.redriven),
+        ("lease_expirations_total", totals.lease_expirations),
+        ("releases_total", totals.releases),
+        ("starvation_events_total", totals.starvation_events),
+    ];
+    all.extend(counted.map(|(name, value)| metric(name, &[], value as f64, true)));
+    let reasons = ["depth", "bytes", "rate", "disk", "no_quorum"];
+    let refused = reasons.iter().zip(totals.refused);
+    all.extend(refused.map(|(reason, n)| metric("refused_total", &[("reason", reason)], n as f64, true)));
+    all
 }

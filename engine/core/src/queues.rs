@@ -16,7 +16,9 @@ impl Core {
     /// The queue of that name, or a refusal that says what to do.
     pub(crate) fn find_queue(&self, tenant: &str, name: &str) -> Result<Arc<QueueEntry>, Refusal> {
         self.directory.by_name(tenant, name).cloned().ok_or_else(|| {
-            Refusal::not_found(format!("no queue named '{name}'; create it with PUT /v1/queues/{name}"))
+            let refusal = Refusal::not_found(format!("there is no queue named '{name}'"));
+            // Each front end says in its own words how one is created.
+            Refusal { field: Some("queue".into()), ..refusal }
         })
     }
 
@@ -28,6 +30,10 @@ impl Core {
         patch: QueueConfigPatch,
         create_only: bool,
     ) {
+        if let Err(refused_config) = patch.makes_sense() {
+            let refusal = Refusal::invalid(refused_config.field, refused_config.detail);
+            return self.respond(origin, refused(refusal));
+        }
         match name.parse::<QueueName>() {
             Ok(name) => {
                 let command = DirectoryCommand::Put { tenant: (**tenant).into(), name, patch, create_only };

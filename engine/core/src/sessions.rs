@@ -1,7 +1,7 @@
 //! Client sessions: frames in, responses out, who may do what, and requests that another core carries out.
 
 use crate::convert::refused;
-use crate::identity::{DEFAULT_TENANT, Identity, Tenant};
+use crate::identity::{Identity, Tenant};
 use crate::mesh::{Caller, MeshMessage};
 use crate::receive::ReceiveAt;
 use crate::{Core, OperationId, Output, SessionId};
@@ -138,10 +138,13 @@ impl Core {
             return self.respond(origin, response);
         }
         if matches!(body, Request::Ready | Request::Metrics) {
-            return self.execute(origin, &DEFAULT_TENANT.into(), body, false);
+            // Anybody may ask, but names of queues are only for those who may read them: no tenant's name is empty.
+            let reader = state.identity.as_ref().filter(|identity| identity.rights.read);
+            let tenant = reader.map_or_else(|| "".into(), |identity| identity.tenant.clone());
+            return self.execute(origin, &tenant, body, false);
         }
         let Some(identity) = state.identity.clone() else {
-            let detail = "this server wants a token: say it first";
+            let detail = "this server needs a token";
             return self.respond(origin, refused(Refusal::new(ErrorCode::Unauthorized, detail)));
         };
         if let Err(refusal) = identity.may(&body).and_then(|()| body.validate()) {

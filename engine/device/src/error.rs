@@ -19,6 +19,11 @@ pub enum FolderError {
         /// What could not be made or opened.
         path: PathBuf,
     },
+    /// A file stands where the folder, or one above it, should be.
+    NotAFolder {
+        /// What could not be made.
+        path: PathBuf,
+    },
     /// The file system cannot write past the page cache.
     NoDirectIo {
         /// The folder.
@@ -78,6 +83,9 @@ impl FolderError {
             io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
                 Self::NotAllowed { path: path.into() }
             }
+            io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => {
+                Self::NotAFolder { path: path.into() }
+            }
             _ => Self::Io { path: path.into(), error },
         }
     }
@@ -99,6 +107,9 @@ impl fmt::Display for FolderError {
                     path.display()
                 )
             }
+            Self::NotAFolder { path } => {
+                write!(f, "{} cannot be a data folder: a file stands in its place", path.display())
+            }
             Self::NoDirectIo { folder, detail } => write!(
                 f,
                 "data folder {} is on a file system without direct I/O ({detail}): choose one on a disk, for example \
@@ -112,17 +123,19 @@ impl fmt::Display for FolderError {
             ),
             Self::OtherNumber { folder, what, found, asked } => write!(
                 f,
-                "data folder {} was made for {found} {what}, {asked} were asked for: start it with {found} {what}, or \
-                 with another data folder",
+                "data folder {} was made with {what} = {found}, asked for is {what} = {asked}: start it with {found}, \
+                 or leave that out, or take another data folder",
                 folder.display()
             ),
             Self::OutOfRange { what, asked, max } => {
-                write!(f, "{asked} {what} were asked for; it must be 1 to {max}")
+                write!(f, "{what} must be 1..={max}, asked for is {asked}")
             }
             Self::Damaged { path, detail } => {
                 write!(f, "{} is damaged: {detail}; restore the data folder from a backup", path.display())
             }
-            Self::Io { path, error } => write!(f, "{}: {error}", path.display()),
+            Self::Io { path, error } => {
+                write!(f, "cannot use {}: {error}; choose another data folder with --data", path.display())
+            }
         }
     }
 }

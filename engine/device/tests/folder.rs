@@ -31,9 +31,9 @@ fn the_identity_is_made_once_and_checked() {
     assert_eq!(open_store(&folder, None, None).expect("read"), made);
     assert_eq!(open_store(&folder, Some(2), Some(32)).expect("read"), made);
     let error = open_store(&folder, Some(4), None).expect_err("other cores").to_string();
-    assert!(error.contains("was made for 2 cores, 4 were asked for: start it with 2 cores"), "{error}");
+    assert!(error.contains("was made with cores = 2, asked for is cores = 4: start it with 2"), "{error}");
     let error = open_store(&folder, None, Some(8)).expect_err("other shards").to_string();
-    assert!(error.contains("was made for 32 shards, 8 were asked for"), "{error}");
+    assert!(error.contains("was made with shards = 32, asked for is shards = 8"), "{error}");
     let other = open_store(&fresh("another"), None, None).expect("made");
     assert_ne!(other.store, made.store);
     assert!(other.cores >= 1);

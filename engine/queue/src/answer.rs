@@ -77,7 +77,9 @@ pub enum CancelOutcome {
     Cancelled,
     /// It is leased.
     Leased,
-    /// No such visible or delayed message.
+    /// It is a dead letter.
+    Dead,
+    /// No such message.
     NotFound,
 }
 
@@ -115,6 +117,8 @@ pub struct MessageView {
     pub enqueued_at: UnixMillis,
     /// None until it first becomes visible.
     pub sequence: Option<Sequence>,
+    /// Why its last failed delivery failed. Only look-ups by id tell it.
+    pub last_error: Option<Box<str>>,
     pub payload: PayloadRef,
 }
 

@@ -375,7 +375,8 @@ impl Queue {
                 CancelOutcome::Cancelled
             }
             State::Leased => CancelOutcome::Leased,
-            State::Dead | State::Gone => CancelOutcome::NotFound,
+            State::Dead => CancelOutcome::Dead,
+            State::Gone => CancelOutcome::NotFound,
         }
     }
 

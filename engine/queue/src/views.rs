@@ -51,7 +51,8 @@ impl Queue {
     pub(crate) fn inspect(&self, shared: &Shared, id: MessageId) -> Option<MessageView> {
         let slot = self.find(shared, id)?;
         let visible = shared.messages[slot].state == State::Visible;
-        Some(self.view(shared, slot, visible.then(|| self.ahead(shared, slot))))
+        let view = self.view(shared, slot, visible.then(|| self.ahead(shared, slot)));
+        Some(MessageView { last_error: last_error(shared, slot).map(Into::into), ..view })
     }
 
     /// Visible messages of more urgent levels, and of its own level before it.
@@ -78,6 +79,7 @@ impl Queue {
             deliveries: message.deliveries,
             enqueued_at: message.enqueued_at,
             sequence: (message.sequence != NO_SEQUENCE).then_some(message.sequence),
+            last_error: None,
             payload: message.payload,
         }
     }
@@ -94,18 +96,22 @@ impl Queue {
     }
 }
 
+/// The last text that a release gave, else the last cause; none where no delivery failed yet.
+fn last_error(shared: &Shared, slot: u32) -> Option<&str> {
+    let extra = shared.messages.extra(slot)?;
+    extra.last_text.as_deref().or_else(|| extra.history.back().map(|(_, cause)| cause.text()))
+}
+
 fn dead_letter(shared: &Shared, slot: u32) -> DeadLetterView {
     let message = &shared.messages[slot];
     let extra = shared.messages.extra(slot);
-    let last_text = extra.and_then(|extra| extra.last_text.as_deref());
-    let last_cause = extra.and_then(|extra| extra.history.back()).map(|(_, cause)| cause.text());
     DeadLetterView {
         id: message.id(),
         priority: message.level,
         deliveries: message.deliveries,
         enqueued_at: message.enqueued_at,
         dead_at: message.due,
-        last_error: last_text.or(last_cause).unwrap_or_default().into(),
+        last_error: last_error(shared, slot).unwrap_or_default().into(),
         history: extra
             .map(|extra| extra.history.iter().map(|(at, cause)| (*at, cause.text().into())).collect())
             .unwrap_or_default(),

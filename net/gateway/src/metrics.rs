@@ -16,14 +16,62 @@ pub(crate) fn text(values: &[Metric]) -> String {
     let mut text = String::new();
     for (name, samples) in &families {
         let kind = if samples.iter().all(|sample| sample.counter) { "counter" } else { "gauge" };
-        let words = name.strip_prefix("overtake_").unwrap_or(name).replace('_', " ");
         // Writing to a string cannot fail.
-        let _ = writeln!(text, "# HELP {name} Overtake: {words}\n# TYPE {name} {kind}");
+        if let Some(help) = help(name) {
+            let _ = writeln!(text, "# HELP {name} {help}");
+        }
+        let _ = writeln!(text, "# TYPE {name} {kind}");
         for sample in samples {
             let _ = writeln!(text, "{name}{} {}", labels(&sample.labels), number(sample.value));
         }
     }
     text
+}
+
+/// What a metric of the server says.
+fn help(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "overtake_requests_total" => "Requests of the binary protocol, the gateway's among them",
+        "overtake_enqueued_total" => "Messages stored",
+        "overtake_deliveries_total" => "Messages handed out under a lease",
+        "overtake_acked_total" => "Messages acked",
+        "overtake_refused_disk_total" => "Enqueues refused because the disk is nearly full",
+        "overtake_payload_reads_total" => "Bodies read from disk because they were not in memory any more",
+        "overtake_checkpoints_total" => "Checkpoints of shards written",
+        "overtake_journal_written_bytes_total" => "Bytes written to the journals",
+        "overtake_sessions" => "Open sessions of clients",
+        "overtake_waiting_receives" => "Receives that wait for a message",
+        "overtake_operations" => "Requests under way",
+        "overtake_queues" => "Queues of all tenants",
+        "overtake_journal_segments" => "Journal segments that hold living messages",
+        "overtake_journal_file_bytes" => "Bytes of the journal files on disk",
+        "overtake_journal_backlog_bytes" => "Accepted bytes that wait for the disk",
+        "overtake_entry_cache_bytes" => "Bytes of recent messages kept in memory",
+        "overtake_disk_full" => "Cores that refuse enqueues because their disk is nearly full",
+        "overtake_queue_messages" => "Messages of a queue by level and state",
+        "overtake_queue_oldest_age_seconds" => {
+            "Age of the oldest visible message of a level; absent without any"
+        }
+        "overtake_queue_dead_letters" => "Messages in the dead-letter queue",
+        "overtake_queue_body_bytes" => "Body bytes of visible, delayed and leased messages",
+        "overtake_queue_enqueued_total" => "Messages stored since the queue was created",
+        "overtake_queue_deliveries_total" => "Messages handed out under a lease since the queue was created",
+        "overtake_queue_acked_total" => "Messages acked since the queue was created",
+        "overtake_queue_expired_total" => "Messages that outlived their time since the queue was created",
+        "overtake_queue_dead_lettered_total" => {
+            "Messages that became dead letters since the queue was created"
+        }
+        "overtake_queue_redriven_total" => "Dead letters brought back since the queue was created",
+        "overtake_queue_lease_expirations_total" => {
+            "Leases that ended without an ack since the queue was created"
+        }
+        "overtake_queue_releases_total" => "Messages given back by workers since the queue was created",
+        "overtake_queue_starvation_events_total" => {
+            "Times that a level with visible work had no delivery for longer than its starvation_s"
+        }
+        "overtake_queue_refused_total" => "Messages refused by reason since the queue was created",
+        _ => return None,
+    })
 }
 
 /// The name with every character that is not allowed made `_`. Colons are for names only, not for labels.
@@ -76,11 +124,11 @@ mod tests {
             metric("overtake_acked_total", &[("queue", "z")], 1e15, true),
             metric("1bad-name", &[("la:bel", "ok")], f64::INFINITY, false),
         ];
-        let want = "# HELP _bad_name Overtake:  bad name\n# TYPE _bad_name gauge\n_bad_name{la_bel=\"ok\"} +Inf\n\
-            # HELP overtake_acked_total Overtake: acked total\n# TYPE overtake_acked_total counter\n\
+        let want = "# TYPE _bad_name gauge\n_bad_name{la_bel=\"ok\"} +Inf\n\
+            # HELP overtake_acked_total Messages acked\n# TYPE overtake_acked_total counter\n\
             overtake_acked_total{queue=\"a\\\"b\\\\c\\nd\",level=\"0\"} 3\n\
             overtake_acked_total{queue=\"z\"} 1000000000000000\n\
-            # HELP overtake_depth Overtake: depth\n# TYPE overtake_depth gauge\novertake_depth 1.5\n";
+            # TYPE overtake_depth gauge\novertake_depth 1.5\n";
         assert_eq!(text(&values), want);
         assert_eq!(text(&[]), "");
         assert_eq!((number(f64::NAN), number(f64::NEG_INFINITY)), ("NaN".to_owned(), "-Inf".to_owned()));

@@ -134,10 +134,11 @@ impl Problem {
 
     /// A 405 that names the methods there are.
     pub(crate) fn method_not_allowed(method: &str, allow: Option<HeaderValue>) -> Self {
-        let allowed = allow.as_ref().and_then(|a| a.to_str().ok()).unwrap_or("none").replace(',', ", ");
+        let allowed = allow.as_ref().and_then(|a| a.to_str().ok()).unwrap_or("none");
+        let allowed = allowed.split(',').map(str::trim).collect::<Vec<_>>().join(", ");
         let mut problem = Self::new(
             Kind::MethodNotAllowed,
-            format!("{method} is not a method of this route; it has: {allowed}"),
+            format!("{method} is not a method of this route; it has {allowed}"),
         );
         problem.allow = allow.map(Box::new);
         problem
@@ -170,7 +171,9 @@ impl From<Refusal> for Problem {
             ErrorCode::Internal => Kind::Internal,
             ErrorCode::Stopping => Kind::Stopping,
         };
-        let mut problem = Self::new(kind, refusal.detail);
+        let no_queue = refusal.code == ErrorCode::NotFound && refusal.field.as_deref() == Some("queue");
+        let next = if no_queue { "; PUT /v1/queues/{queue} creates one" } else { "" };
+        let mut problem = Self::new(kind, refusal.detail + next);
         problem.field = refusal.field;
         if refusal.stored_unknown {
             problem = problem.stored_unknown();

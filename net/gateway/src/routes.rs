@@ -38,7 +38,9 @@ pub(crate) fn table() -> Vec<(&'static str, MethodRouter<Shared>)> {
 pub(crate) fn router(gateway: Shared) -> Router {
     let router =
         table().into_iter().fold(Router::new(), |router, (path, methods)| router.route(path, methods));
-    router.fallback(not_found).layer(middleware::from_fn(method_problems)).with_state(gateway)
+    let router: Router = router.fallback(not_found).with_state(gateway);
+    // Around the whole router: it names a route's methods only in what leaves it.
+    Router::new().fallback_service(router).layer(middleware::from_fn(method_problems))
 }
 
 async fn not_found(request: Request) -> Problem {

@@ -22,7 +22,7 @@ pub(crate) struct Gateway {
     pub(crate) servers: Servers,
     /// Whether callers must show a token.
     pub(crate) auth: bool,
-    /// The gateway's own token: for every request without auth, else for readiness and metrics of those without one.
+    /// The gateway's own token: for every request without auth.
     pub(crate) own_token: String,
     /// How long a body may take to arrive.
     pub(crate) body_timeout: Duration,
@@ -51,15 +51,16 @@ impl FromRequestParts<Shared> for Caller {
     }
 }
 
-/// Whoever asks for readiness or metrics: monitors often have no token.
+/// Whoever asks for readiness or metrics: monitors often have no token. With auth, they then get what the servers tell
+/// anybody, never what the gateway's own token may see.
 pub(crate) struct Monitor(pub(crate) Caller);
 
 impl FromRequestParts<Shared> for Monitor {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, gateway: &Shared) -> Result<Self, Problem> {
-        let shown = if gateway.auth { bearer(&parts.headers)? } else { None };
-        Caller::connect(gateway, shown.unwrap_or_else(|| gateway.own_token.clone())).await.map(Self)
+        let token = if gateway.auth { bearer(&parts.headers)? } else { Some(gateway.own_token.clone()) };
+        Caller::connect(gateway, token.unwrap_or_default()).await.map(Self)
     }
 }
 
@@ -68,7 +69,7 @@ impl Caller {
     async fn connect(gateway: &Shared, token: String) -> Result<Self, Problem> {
         match gateway.servers.session(token).await {
             Ok(session) => Ok(Self { gateway: gateway.clone(), session }),
-            Err(error) => Err(error.into_problem(false)),
+            Err(error) => Err(problem(gateway, error, false)),
         }
     }
 
@@ -86,7 +87,7 @@ impl Caller {
         if error.is_unauthorized() {
             self.gateway.servers.forget(&self.session);
         }
-        error.into_problem(changes)
+        problem(&self.gateway, error, changes)
     }
 
     /// Comes back when the gateway stops.
@@ -95,6 +96,19 @@ impl Caller {
         // A closed channel means the server is gone, which is as good as stopped.
         let _ = stopping.wait_for(|stopping| *stopping).await;
     }
+}
+
+/// Without auth it is the gateway that lacks a token, which its caller cannot mend.
+fn problem(gateway: &Gateway, error: CallError, changes: bool) -> Problem {
+    if error.is_unauthorized() && !gateway.auth {
+        let mut problem = error.into_problem(changes);
+        problem.detail.push_str(
+            "; this gateway has no token that the servers know: whoever runs it must start it with --auth, so that \
+             callers bring their own, or with --token",
+        );
+        return problem;
+    }
+    error.into_problem(changes)
 }
 
 fn bearer(headers: &HeaderMap) -> Result<Option<String>, Problem> {

@@ -13,7 +13,7 @@ pub enum Exit {
     Failed = 1,
     /// Wrong flag, value or configuration file. clap uses the same number.
     Usage = 2,
-    /// Nothing there: an empty receive, no such queue or message, a stale or unknown receipt.
+    /// Nothing there: an empty receive or redrive, no such queue or message, a stale or unknown receipt.
     Nothing = 3,
     /// No connection to the server.
     NoConnection = 4,
@@ -33,12 +33,13 @@ Exit codes:
   0  done
   1  refused, or failed
   2  wrong flag, value or configuration file
-  3  nothing there: empty receive, no such queue or message, stale or unknown receipt
+  3  nothing there: empty receive or redrive, no such queue or message, stale or unknown receipt
   4  cannot connect
   5  fate unknown: it may have been stored; repeat it with the same id or dedup key
   6  refused for now, nothing stored (limit, rate, no quorum, full disk): try again later
   7  not allowed: token missing, unknown or without the right
-  8  a server could not start, or had to stop";
+  8  a server could not start, or had to stop
+  130  interrupted with Ctrl-C before there was anything to end well";
 
 /// A failure: what the script gets and what the person reads.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -97,7 +98,9 @@ mod tests {
             .skip(1)
             .filter_map(|line| line.trim_start().split(' ').next()?.parse().ok())
             .collect();
-        assert_eq!(listed, codes.map(|code| code as u8));
+        // The last one is the shell's: a process that SIGINT ended.
+        let expected: Vec<u8> = codes.map(|code| code as u8).into_iter().chain([130]).collect();
+        assert_eq!(listed, expected);
     }
 
     #[test]

@@ -29,11 +29,6 @@ impl Screen {
         Self { format, out_is_terminal: out, out: style(out), err: style(err) }
     }
 
-    /// True where answers go to a person's terminal.
-    pub fn is_terminal(&self) -> bool {
-        self.out_is_terminal
-    }
-
     /// True where answers are JSON.
     pub fn is_json(&self) -> bool {
         self.format == Format::Json
@@ -84,6 +79,17 @@ impl Screen {
         }
     }
 
+    /// A question to the person, where nothing that is kept goes: the answer is typed behind it.
+    pub fn ask(&self, text: &str) {
+        let mut err = io::stderr().lock();
+        let _ = write!(err, "{text} ").and_then(|()| err.flush());
+    }
+
+    /// True where [`Screen::progress`] is seen.
+    pub fn shows_progress(&self) -> bool {
+        io::stderr().is_terminal()
+    }
+
     /// Takes the line of [`Screen::progress`] away.
     pub fn progress_done(&self) {
         let mut err = io::stderr().lock();
@@ -92,17 +98,25 @@ impl Screen {
         }
     }
 
-    /// Why the command failed: one line, `overtake: ` first.
+    /// Why the command failed: one line, `overtake: ` first, or a JSON object.
     pub fn failure(&self, failure: &Failure) {
-        if !failure.message.is_empty() {
-            let message = crate::render::text::one_line(&failure.message);
-            self.note(&format!("{} {message}", self.err.red("overtake:")));
+        if failure.message.is_empty() {
+            return;
         }
+        if self.is_json() {
+            let error = serde_json::json!({ "error": failure.message, "exit_code": failure.exit as u8 });
+            return self.note(&error.to_string());
+        }
+        let message = crate::render::text::one_line(&failure.message);
+        self.note(&format!("{} {message}", self.err.red("overtake:")));
     }
 
     /// How answers look now.
     pub fn view(&self) -> View {
-        View { now: now(), style: self.out }
+        let size = self.out_is_terminal.then(|| terminal_size::terminal_size_of(io::stdout())).flatten();
+        // A terminal that does not know its size says 0.
+        let width = size.map(|(width, _)| usize::from(width.0)).filter(|width| *width > 0);
+        View { now: now(), style: self.out, width }
     }
 }
 

@@ -113,7 +113,22 @@ fn too_many_failures_make_a_dead_letter_with_its_story() {
     let story: Vec<_> = dead.history.iter().map(|(at, what)| (at.0 - START, &**what)).collect();
     assert_eq!(story, [(0, "broken"), (30_000, "lease expired"), (30_000, "released")]);
     assert_eq!((shard.stats().dead, shard.stats().totals.dead_lettered), (1, 1));
-    assert_eq!(shard.machine.inspect(QUEUE, MessageId(1)).unwrap().state, ViewState::Dead);
+    let view = shard.machine.inspect(QUEUE, MessageId(1)).unwrap();
+    assert_eq!((view.state, view.last_error.as_deref()), (ViewState::Dead, Some("broken")));
+}
+
+#[test]
+fn a_look_by_id_tells_why_the_last_delivery_failed() {
+    let mut shard = Shard::new(strict());
+    shard.stored(vec![message(1, 0)]);
+    let error = |shard: &Shard| shard.machine.inspect(QUEUE, MessageId(1)).unwrap().last_error;
+    assert_eq!(error(&shard), None, "nothing failed yet");
+    shard.lease(1);
+    shard.pass(30_000);
+    assert_eq!(error(&shard).as_deref(), Some("lease expired"));
+    let key = shard.lease(1)[0].key;
+    shard.release(key, Some(5_000), Some("mail server away"));
+    assert_eq!(error(&shard).as_deref(), Some("mail server away"));
 }
 
 #[test]

@@ -181,9 +181,10 @@ impl Queue {
     }
 
     pub fn cancel(&mut self, shard: &mut Shard, id: MessageId) -> CancelOutcome {
-        let Some(at) = self.find(id).filter(|at| !self.messages[*at].is_dead()) else {
-            return CancelOutcome::NotFound;
-        };
+        let Some(at) = self.find(id) else { return CancelOutcome::NotFound };
+        if self.messages[at].is_dead() {
+            return CancelOutcome::Dead;
+        }
         if self.messages[at].is_leased() && !shard.has(Mutation::CancelTakesLeased) {
             return CancelOutcome::Leased;
         }

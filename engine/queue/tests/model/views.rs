@@ -66,7 +66,7 @@ impl Queue {
             other.is_visible() && (other.level, other.sequence) < (message.level, message.sequence)
         };
         let ahead = self.messages.iter().filter(goes_before).count() as u64;
-        Some(view(message, Some(ahead)))
+        Some(MessageView { last_error: last_error(message), ..view(message, Some(ahead)) })
     }
 
     pub fn dead_letters(&self, after: Option<MessageId>, limit: usize) -> Vec<DeadLetterView> {
@@ -102,20 +102,24 @@ fn view(message: &Message, ahead: Option<u64>) -> MessageView {
         deliveries: message.deliveries,
         enqueued_at: message.enqueued_at,
         sequence: message.sequence,
+        last_error: None,
         payload: message.payload,
     }
 }
 
+fn last_error(message: &Message) -> Option<Box<str>> {
+    message.last_text.clone().or_else(|| message.history.last().map(|(_, what)| what.clone()))
+}
+
 fn dead_letter(message: &Message) -> DeadLetterView {
     let State::Dead { at } = message.state else { unreachable!("only dead letters are listed") };
-    let last_cause = message.history.last().map(|(_, what)| what.clone());
     DeadLetterView {
         id: message.id,
         priority: message.level,
         deliveries: message.deliveries,
         enqueued_at: message.enqueued_at,
         dead_at: at,
-        last_error: message.last_text.clone().or(last_cause).expect("nothing dies without a cause"),
+        last_error: last_error(message).expect("nothing dies without a cause"),
         history: message.history.clone(),
         payload: message.payload,
     }

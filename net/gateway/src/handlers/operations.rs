@@ -77,6 +77,9 @@ pub(crate) async fn readyz(Monitor(caller): Monitor, _: Query<Nothing>) -> Resul
 }
 
 /// Metrics of the node as Prometheus text
+///
+/// Needs no token. Those of queues (the first 200 by name) are shown where the server runs without auth, else to a token
+/// with the right `read`, for the queues of its tenant.
 #[utoipa::path(
     get, path = "/metrics", tag = "operations", security(()),
     responses((status = 200, description = "Prometheus text format 0.0.4", body = String, content_type = "text/plain"), ReadProblems)

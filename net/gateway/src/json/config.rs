@@ -123,7 +123,7 @@ impl PartialSchema for RateCaps {
 
 impl ToSchema for RateCaps {}
 
-/// A failed delivery returns after `first_s` × `factor`^(failures − 1), at most `max_s`.
+/// A failed delivery returns after `first_s` × `factor`^(failures − 1), at most `max_s`, which is not below `first_s`.
 #[derive(Clone, PartialEq, Debug, Serialize, ToSchema)]
 pub struct Backoff {
     /// After the first failure.

@@ -37,13 +37,14 @@ pub struct RedriveArgs {
     /// The level they get [default: the one they had]
     #[arg(short, long, value_name = "LEVEL", value_parser = values::level)]
     pub priority: Option<u32>,
-    /// At most so many a second; the rest follows by itself, also after a restart; 0 pauses
+    /// At most so many a second. The others stay dead letters until their turn, also after a restart; 0 pauses them.
+    /// A later redrive of the same messages takes over: without this flag it brings them all back now
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=RATE_MAX))]
     pub max_per_s: Option<u64>,
     /// Only count
     #[arg(long)]
     pub dry_run: bool,
-    /// With --max-per-s: stay until all have moved, and show how far it is
+    /// With --max-per-s above 0: stay until all have moved, and show how far it is
     #[arg(long, requires = "max_per_s", conflicts_with = "dry_run")]
     pub wait: bool,
 }

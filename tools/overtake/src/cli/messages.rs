@@ -10,16 +10,18 @@ use std::time::Duration;
 
 /// `overtake enqueue`
 #[derive(Args, Debug)]
+#[command(override_usage = "overtake enqueue <QUEUE> -p <LEVEL> [BODY | --file <FILE> | --lines] [OPTIONS]")]
 pub struct EnqueueArgs {
     /// Name of the queue
     pub queue: String,
-    /// The message [default: standard input]
+    /// The message, '' for an empty one [default: standard input]
     #[arg(conflicts_with_all = ["file", "lines"])]
     pub body: Option<String>,
     /// Take the message from a file
     #[arg(long, value_name = "FILE", conflicts_with = "lines")]
     pub file: Option<PathBuf>,
-    /// Each line of standard input is a message
+    /// Each line of standard input is a message, blank lines are left out. Tells how many were stored; ids only with
+    /// -o json. Where the queue is full or a rate used up, it tries again for --timeout
     #[arg(long)]
     pub lines: bool,
     /// Level, 0 is the most urgent; p0 is understood too
@@ -65,12 +67,14 @@ pub struct ReceiveArgs {
     /// Label that stats show for these leases
     #[arg(long, value_name = "LABEL")]
     pub worker: Option<String>,
-    /// Go on receiving until interrupted
+    /// Go on receiving until interrupted; waits for a queue that is not there yet
     #[arg(short, long)]
     pub follow: bool,
-    /// Run this through the shell for each message: body on standard input; OVERTAKE_ID, _QUEUE, _PRIORITY,
-    /// _RECEIPT, _DELIVERIES and OVERTAKE_HEADER_NAME in the environment. Exit 0 acks; anything else gives the
-    /// message back with the last lines of standard error. Leases are kept up meanwhile
+    /// Run this through the shell for each message: body on standard input; OVERTAKE_ID, OVERTAKE_QUEUE,
+    /// OVERTAKE_PRIORITY, OVERTAKE_RECEIPT, OVERTAKE_DELIVERIES and OVERTAKE_HEADER_NAME (for each header) in the
+    /// environment. Exit 0 acks; 126 and 127 (cannot be run) end this worker; anything else gives the message back
+    /// with the last lines of standard error. Leases are kept up meanwhile. With --follow, failures in a row make it
+    /// pause, up to 30 s; a queue for workers wants --backoff-first-s and --backoff-max-s
     #[arg(long, value_name = "COMMAND", conflicts_with = "ack")]
     pub exec: Option<String>,
     /// Ack them as soon as they are printed
@@ -93,10 +97,9 @@ pub struct AckArgs {
 pub struct ExtendArgs {
     #[command(flatten)]
     pub ack: AckArgs,
-    /// New expiry, so many seconds from now, 1..=43200
-    #[arg(long, value_name = "SECONDS", default_value_t = overtake_base::limits::LEASE_S_DEFAULT,
-          value_parser = clap::value_parser!(u32).range(1..=i64::from(LEASE_S_MAX)))]
-    pub lease_s: u32,
+    /// New expiry, so many seconds from now, 1..=43200 [default: the queue's lease]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=i64::from(LEASE_S_MAX)))]
+    pub lease_s: Option<u32>,
 }
 
 /// `overtake release`
@@ -107,7 +110,7 @@ pub struct ReleaseArgs {
     /// Visible again only after so many seconds [default: the queue's back-off, else at once]
     #[arg(long, value_name = "SECONDS")]
     pub delay_s: Option<u64>,
-    /// Why; kept with the message
+    /// Why; kept with the message, shown by inspect and dlq list
     #[arg(long, value_name = "TEXT")]
     pub error: Option<String>,
 }

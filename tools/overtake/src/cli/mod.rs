@@ -28,7 +28,7 @@ pub struct Cli {
 /// All commands.
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    /// Run a server for development: one node, data in ./overtake-data, queues appear when used
+    /// Run a server for development: one node, data in ./overtake-data, the first enqueue makes a queue
     Dev(server::DevArgs),
     /// Run a server
     Serve(server::ServeArgs),
@@ -52,9 +52,9 @@ pub enum Command {
     Release(With<messages::ReleaseArgs>),
     /// Counts, ages, waits and totals of a queue
     Stats(With<messages::StatsArgs>),
-    /// Look at messages without leasing them
+    /// Look at messages without leasing them, in the order of their ids: by age, not by urgency
     Peek(With<messages::PeekArgs>),
-    /// Where one message is, and why it was not delivered
+    /// Where one message is, and why it was not delivered: what is ahead, its last error, its history
     Inspect(With<messages::OneMessageArgs>),
     /// Delete a message that is visible or delayed
     Cancel(With<messages::OneMessageArgs>),
@@ -93,7 +93,7 @@ pub struct With<T: Args> {
 pub struct Remote {
     #[command(flatten)]
     pub server: Server,
-    /// Tables for people, or the JSON shapes of the HTTP API (bodies in base64)
+    /// table: for people. json: as the HTTP API answers, bodies in base64; errors are JSON on standard error, too
     #[arg(short, long, value_name = "FORMAT", default_value = "table", help_heading = "Common")]
     pub output: Format,
 }
@@ -114,10 +114,11 @@ pub struct Server {
     /// Who is calling; needed when the server has tokens
     #[arg(long, env = "OVERTAKE_TOKEN", hide_env_values = true, help_heading = "Common")]
     pub token: Option<String>,
-    /// Certificates to trust, PEM. Without it, a server on this machine is trusted as it is
+    /// Certificates to trust, PEM: a copy of DATA/tls/certificate.pem of the server. Without it, a server on this
+    /// machine is trusted as it is
     #[arg(long, value_name = "FILE", env = "OVERTAKE_CA", hide_env_values = true, help_heading = "Common")]
     pub ca: Option<PathBuf>,
-    /// Give up on an answer after so many seconds (a receive's own wait comes on top)
+    /// Give up on an answer after so many seconds (a receive's own wait comes on top); on connecting after 5 at most
     #[arg(
         long,
         value_name = "SECONDS",
@@ -131,8 +132,7 @@ pub struct Server {
 /// How answers are shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Format {
-    /// Aligned, for people
+    // No help texts here: they would blow up the layout of every command's help.
     Table,
-    /// As the HTTP API answers, for scripts
     Json,
 }

@@ -13,7 +13,7 @@ pub enum QueueCommand {
     Create(With<CreateArgs>),
     /// Change the configuration of a queue; what no flag says stays as it is
     Update(With<UpdateArgs>),
-    /// List queues with their depth
+    /// List queues with their depth and dead letters
     #[command(visible_alias = "ls")]
     List(With<ListArgs>),
     /// Show the configuration of a queue, every field
@@ -37,7 +37,7 @@ pub struct QueueArgs {
 pub struct SureArgs {
     /// Name of the queue
     pub queue: String,
-    /// Do not ask; without it the command asks where a person types
+    /// Do not ask. Needed where standard input is not a terminal
     #[arg(short, long)]
     pub yes: bool,
 }
@@ -132,13 +132,13 @@ pub struct Settings {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
           default_missing_value = "true", value_parser = values::switch)]
     pub dead_letter_expired: Option<Setting<bool>>,
-    /// Back-off: delay after the first failed delivery, 0..=31622400
+    /// Back-off: delay after the first failed delivery, 0..=31622400; needs --backoff-max-s
     #[arg(long, value_name = "SECONDS", requires = "backoff_max_s")]
     pub backoff_first_s: Option<u64>,
     /// Back-off: growth with each further failure, 1..=1000 [default: 2]
     #[arg(long, value_name = "N", requires = "backoff_first_s", value_parser = values::factor_micro)]
     pub backoff_factor: Option<u64>,
-    /// Back-off: the longest delay, 0..=31622400
+    /// Back-off: the longest delay, --backoff-first-s..=31622400; needs --backoff-first-s
     #[arg(long, value_name = "SECONDS", requires = "backoff_first_s")]
     pub backoff_max_s: Option<u64>,
     /// No back-off: a failed delivery returns at once

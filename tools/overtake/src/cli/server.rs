@@ -1,6 +1,6 @@
 //! Commands that run something here: `dev`, `serve`, `gateway`; and the helpers `config` and `completions`.
 
-use super::Server;
+use super::{Server, values};
 use clap::{Args, Subcommand};
 use clap_complete::Shell;
 use overtake_base::limits::{CORES_MAX, SHARDS_MAX};
@@ -34,12 +34,12 @@ pub struct NodeArgs {
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
     /// Address of the HTTP API [default: 127.0.0.1:7401]
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "IP:PORT", value_parser = values::address)]
     pub http: Option<SocketAddr>,
     /// Address of the binary protocol, UDP [default: 127.0.0.1:7400]
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "IP:PORT", value_parser = values::address)]
     pub quic: Option<SocketAddr>,
-    /// Cores to use, one pinned thread each, 1..=64 [default: all CPUs]
+    /// Cores to use, one pinned thread each, fixed when the data folder is made, 1..=64 [default: all CPUs]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(CORES_MAX)))]
     pub cores: Option<u16>,
     /// Shards, fixed when the data folder is made, 1..=1024 [default: 8]
@@ -51,7 +51,7 @@ pub struct NodeArgs {
 #[derive(Args, Debug)]
 pub struct GatewayArgs {
     /// Address of the HTTP API
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7401")]
+    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:7401", value_parser = values::address)]
     pub http: SocketAddr,
     /// Every caller needs a token, which goes on to the server; without it all act with --token, or with none
     #[arg(long)]

@@ -7,8 +7,12 @@ use overtake_base::queue_config::{Backoff, QueueConfigPatch, RateCaps, Schedulin
 use std::path::Path;
 
 fn help_of(command: &clap::Command, path: &str, out: &mut String) {
-    let mut shown = command.clone().bin_name(path).term_width(100);
-    out.push_str(&format!("==== {path}\n\n{}\n", shown.render_long_help()));
+    // As `--help` shows it: clap chooses between its two layouts there.
+    let help = Cli::command()
+        .term_width(100)
+        .try_get_matches_from(path.split(' ').chain(["--help"]))
+        .expect_err("help is asked for");
+    out.push_str(&format!("==== {path}\n\n{help}\n"));
     for child in command.get_subcommands().filter(|child| child.get_name() != "help") {
         help_of(child, &format!("{path} {}", child.get_name()), out);
     }
@@ -129,11 +133,27 @@ fn lines_that_make_no_sense_are_refused() {
         "overtake serve --cores 0",
         "overtake serve --shards 1025",
         "overtake serve --http localhost",
+        "overtake serve --http localhost:7401",
         "overtake stats jobs --timeout 0",
     ] {
         let error = parse(line).map(|_| ()).expect_err(line);
         assert_eq!(error.exit_code(), crate::exit::Exit::Usage as i32, "{line}");
     }
+}
+
+#[test]
+fn help_is_short_and_fits_a_terminal() {
+    let golden =
+        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/cli/help.golden.txt"));
+    let golden = golden.unwrap();
+    for line in golden.lines() {
+        assert!(line.chars().count() <= 100, "{line}");
+    }
+    // The other layout of clap takes three lines for each flag.
+    let stats = golden.split("==== ").find(|help| help.starts_with("overtake stats\n")).unwrap();
+    assert!(stats.lines().count() < 40, "{stats}");
+    let missing = parse("overtake enqueue jobs").map(|_| ()).unwrap_err().to_string();
+    assert!(missing.contains("--priority <LEVEL>") && missing.contains("[BODY |"), "{missing}");
 }
 
 #[test]

@@ -4,6 +4,7 @@
 use overtake_base::UnixMillis;
 use overtake_base::limits::{LEVELS_MAX, RATE_MAX, TOKEN_BYTES_MAX};
 use overtake_base::queue_config::{RateCaps, Scheduling, Starvation};
+use std::net::SocketAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -140,6 +141,13 @@ pub fn time(text: &str) -> Result<UnixMillis, String> {
     })
 }
 
+/// An address to listen on: numbers only, a name may stand for several.
+pub fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| {
+        "expected an address and a port like 127.0.0.1:7401, [::1]:7401, or 0.0.0.0:7401 for every network".to_owned()
+    })
+}
+
 /// A level, with or without its P: `0`, `p0`, `P0`.
 pub fn level(text: &str) -> Result<u32, String> {
     text.strip_prefix(['p', 'P'])
@@ -244,6 +252,14 @@ mod tests {
     }
 
     #[test]
+    fn addresses_are_numbers_and_errors_show_one() {
+        assert!(address("127.0.0.1:0").is_ok() && address("[::1]:7401").is_ok());
+        for bad in ["localhost:7401", "127.0.0.1", "7401", ""] {
+            assert!(address(bad).unwrap_err().contains("like 127.0.0.1:7401"), "{bad}");
+        }
+    }
+
+    #[test]
     fn timeouts_stay_in_their_range() {
         assert_eq!(timeout("0.5"), Ok(Duration::from_millis(500)));
         for bad in ["0", "-1", "nan", "inf", "1e9", "x"] {
@@ -256,6 +272,7 @@ mod tests {
         fn no_text_panics(text: String) {
             let _ = (weights(&text), fraction_ppm(&text), factor_micro(&text), starvation(&text));
             let _ = (rate_cap(&text), header(&text), time(&text), level(&text), timeout(&text));
+            let _ = address(&text);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Dead letters.
 
 use super::messages::headers;
-use super::table::{Cell, Table};
+use super::table::Table;
 use super::units::{count, relative};
 use super::{View, more, text};
 use overtake_wire::message::DeadLetter;
@@ -11,19 +11,19 @@ pub fn list(letters: &[DeadLetter], next: Option<&str>, view: View) -> String {
     if letters.is_empty() {
         return "no dead letters\n".to_owned() + &more(next, view);
     }
-    let mut table = Table::new(["LEVEL", ">DELIVERIES", ">DEAD", "LAST ERROR", "ID", "HEADERS", "BODY"]);
+    let mut table = Table::new(["LEVEL", "?>DELIVERIES", ">DEAD", "ID", "~LAST ERROR", "*~HEADERS", "~BODY"]);
     for letter in letters {
         table.row([
             format!("p{}", letter.priority).into(),
             count(u64::from(letter.deliveries)).into(),
             relative(view.now, letter.dead_at).into(),
-            Cell::bad(text::cut(&letter.last_error, 50)),
             letter.id.to_string().into(),
+            text::long(&letter.last_error),
             headers(&letter.headers),
-            text::body(&letter.body, 40).into(),
+            text::body(&letter.body),
         ]);
     }
-    table.render(view.style) + &more(next, view)
+    table.render(view) + &more(next, view)
 }
 
 #[cfg(test)]
@@ -49,8 +49,8 @@ mod tests {
         assert_eq!(
             list(&[letter], None, plain()),
             "\
-LEVEL  DELIVERIES       DEAD  LAST ERROR                    ID                            HEADERS  BODY
-p2              5  2 min ago  exit status 1:\\nno such user  m_01Q9GD6E000000000000000007  -        x
+LEVEL  DELIVERIES       DEAD  ID                            LAST ERROR                    BODY
+p2              5  2 min ago  m_01Q9GD6E000000000000000007  exit status 1:\\nno such user  x
 "
         );
         assert_eq!(list(&[], None, plain()), "no dead letters\n");

@@ -3,15 +3,22 @@
 use super::table::{Cell, Table, pairs};
 use super::units::{count, relative};
 use super::{View, more, text};
-use overtake_wire::message::{Delivered, Enqueued, Inspected, MessageState, PeekedMessage, Settled};
+use overtake_wire::message::{
+    DeadLetter, Delivered, Enqueued, Inspected, MessageState, PeekedMessage, Settled,
+};
 
-/// Characters of a body that a table shows.
-const BODY_WIDTH: usize = 60;
-
-/// Messages of one receive.
-pub fn delivered(messages: &[Delivered], view: View) -> String {
-    let mut table =
-        Table::new(["LEVEL", "RECEIPT", ">DELIVERY", ">ENQUEUED", ">LEASE ENDS", "ID", "HEADERS", "BODY"]);
+/// Messages of one receive. `goes_on`: of several, not the first one, so that headings are there already.
+pub fn delivered(messages: &[Delivered], goes_on: bool, view: View) -> String {
+    let mut table = Table::new([
+        "LEVEL",
+        "RECEIPT",
+        "?>DELIVERY",
+        "?>ENQUEUED",
+        ">LEASE ENDS",
+        "ID",
+        "*~HEADERS",
+        "~BODY",
+    ]);
     for message in messages {
         table.row([
             if message.share {
@@ -26,10 +33,10 @@ pub fn delivered(messages: &[Delivered], view: View) -> String {
             relative(view.now, message.lease_expires_at).into(),
             message.id.to_string().into(),
             headers(&message.headers),
-            text::body(&message.body, BODY_WIDTH).into(),
+            text::body(&message.body),
         ]);
     }
-    table.render(view.style)
+    if goes_on { table.without_headings().render(view) } else { table.render(view) }
 }
 
 /// A page of messages that nobody leased.
@@ -37,29 +44,28 @@ pub fn peeked(messages: &[PeekedMessage], next: Option<&str>, view: View) -> Str
     if messages.is_empty() {
         return "no messages\n".to_owned() + &more(next, view);
     }
-    let mut table = Table::new(["LEVEL", "STATE", ">DELIVERIES", ">ENQUEUED", "ID", "HEADERS", "BODY"]);
+    let mut table = Table::new(["LEVEL", "STATE", "?>DELIVERIES", "?>ENQUEUED", "ID", "*~HEADERS", "~BODY"]);
     for message in messages {
-        let until = match message.state {
-            MessageState::Delayed => message.deliver_at,
-            MessageState::Leased => message.lease_expires_at,
-            MessageState::Visible | MessageState::Dead => None,
+        let state = match (message.state, message.deliver_at, message.lease_expires_at) {
+            (MessageState::Delayed, Some(at), _) => format!("delayed, due {}", relative(view.now, at)),
+            (MessageState::Leased, _, Some(at)) => format!("leased, ends {}", relative(view.now, at)),
+            (other, ..) => state(other).to_owned(),
         };
-        let state = state(message.state);
         table.row([
             format!("p{}", message.priority).into(),
-            until.map_or(state.to_owned(), |at| format!("{state}, ends {}", relative(view.now, at))).into(),
+            state.into(),
             deliveries(message.deliveries),
             relative(view.now, message.enqueued_at).into(),
             message.id.to_string().into(),
             headers(&message.headers),
-            text::body(&message.body, BODY_WIDTH).into(),
+            text::body(&message.body),
         ]);
     }
-    table.render(view.style) + &more(next, view)
+    table.render(view) + &more(next, view)
 }
 
-/// One message: where it is and why it was not delivered.
-pub fn inspected(message: &Inspected, view: View) -> String {
+/// One message: where it is and why it was not delivered; with its story where it is a dead letter.
+pub fn inspected(message: &Inspected, story: Option<&DeadLetter>, view: View) -> String {
     let mut fields = vec![
         ("level", format!("p{}", message.priority)),
         ("state", state(message.state).to_owned()),
@@ -68,13 +74,20 @@ pub fn inspected(message: &Inspected, view: View) -> String {
         ("deliveries", count(u64::from(message.deliveries))),
     ];
     let optional = [
-        ("visible", message.deliver_at.map(|at| relative(view.now, at))),
+        ("due", message.deliver_at.map(|at| relative(view.now, at))),
         ("lease ends", message.lease_expires_at.map(|at| relative(view.now, at))),
         ("worker", message.worker.as_deref().map(text::one_line)),
         ("ahead", message.ahead.map(|ahead| format!("{} on its shard", count(ahead)))),
     ];
     fields.extend(optional.into_iter().filter_map(|(name, value)| Some((name, value?))));
+    if let Some(letter) = story {
+        fields.push(("dead", relative(view.now, letter.dead_at)));
+    }
     fields.push(("why", text::one_line(&message.why)));
+    for (index, (at, what)) in story.into_iter().flat_map(|letter| &letter.history).enumerate() {
+        let name = if index == 0 { "history" } else { "" };
+        fields.push((name, format!("{}: {}", relative(view.now, *at), text::one_line(what))));
+    }
     view.style.bold(&message.id.to_string()) + "\n" + &pairs(&fields)
 }
 
@@ -99,7 +112,7 @@ pub fn settled<'a>(outcomes: impl Iterator<Item = (&'a str, Settled)>, done: &st
             },
         ]);
     }
-    table.render(view.style)
+    table.render(view)
 }
 
 fn state(state: MessageState) -> &'static str {
@@ -122,7 +135,7 @@ pub fn headers(headers: &[(String, String)]) -> Cell {
         return Cell::none();
     }
     let all: Vec<String> = headers.iter().map(|(name, value)| format!("{name}={value}")).collect();
-    text::cut(&all.join(" "), 40).into()
+    text::long(&all.join(" "))
 }
 
 #[cfg(test)]
@@ -151,13 +164,19 @@ mod tests {
             body: "pay\x07".into(),
         };
         assert_eq!(
-            delivered(&[message], plain()),
+            delivered(std::slice::from_ref(&message), false, plain()),
             "\
 LEVEL       RECEIPT   DELIVERY     ENQUEUED  LEASE ENDS  ID                            HEADERS     BODY
-p3 (share)  r_5_12_2         2  1.5 min ago     in 30 s  m_01Q9GD6E000000000000000007  trace=a\\nb  pay\\u{7}
+p3 (share)  r_5_12_2         2  1.5 min ago     in 30 s  m_01Q9GD6E000000000000000007  trace=a\\nb  pay\\x07
 "
         );
-        assert_eq!(delivered(&[], plain()), "");
+        assert_eq!(delivered(&[], false, plain()), "");
+        let narrow = View { width: Some(80), ..plain() };
+        let message = Delivered { headers: vec![], share: false, body: "x".repeat(3_000).into(), ..message };
+        assert_eq!(
+            delivered(&[message], true, narrow),
+            "p3     r_5_12_2     in 30 s  m_01Q9GD6E000000000000000007  xxxxxxxxxx… (2.9 KiB)\n"
+        );
     }
 
     #[test]
@@ -176,8 +195,8 @@ p3 (share)  r_5_12_2         2  1.5 min ago     in 30 s  m_01Q9GD6E0000000000000
         assert_eq!(
             peeked(&[message], Some("c1"), plain()),
             "\
-LEVEL  STATE                 DELIVERIES  ENQUEUED  ID                            HEADERS  BODY
-p0     delayed, ends in 1 h           0  0 ms ago  m_01Q9GD6E000000000000000007  -        x
+LEVEL  STATE                DELIVERIES  ENQUEUED  ID                            BODY
+p0     delayed, due in 1 h           0  0 ms ago  m_01Q9GD6E000000000000000007  x
 more: add --after c1
 "
         );
@@ -200,7 +219,7 @@ more: add --after c1
             why: "leased".into(),
         };
         assert_eq!(
-            inspected(&message, plain()),
+            inspected(&message, None, plain()),
             "\
 m_01Q9GD6E000000000000000007
 level       p1
@@ -209,10 +228,33 @@ shard       4
 enqueued    5 s ago
 deliveries  1
 lease ends  in 2 s
-worker      w\\u{1b}1
+worker      w\\x1b1
 why         leased
 "
         );
+        let letter = DeadLetter {
+            id: id(),
+            priority: 1,
+            deliveries: 2,
+            last_error: "away".into(),
+            dead_at: UnixMillis(NOW_MS - 1_000),
+            history: vec![
+                (UnixMillis(NOW_MS - 3_000), "lease expired".into()),
+                (UnixMillis(NOW_MS - 1_000), "away\x07".into()),
+            ],
+            enqueued_at: UnixMillis(NOW_MS),
+            headers: vec![],
+            body: "".into(),
+        };
+        let dead = Inspected { worker: None, lease_expires_at: None, why: "dead".into(), ..message };
+        assert!(inspected(&dead, Some(&letter), plain()).ends_with(
+            "\
+dead        1 s ago
+why         dead
+history     3 s ago: lease expired
+            1 s ago: away\\x07
+"
+        ));
     }
 
     #[test]

@@ -20,6 +20,8 @@ pub struct View {
     pub now: UnixMillis,
     /// Colour or none.
     pub style: Style,
+    /// Characters of a line, where a terminal has so many.
+    pub width: Option<usize>,
 }
 
 /// The line under a page that does not end the list.
@@ -31,5 +33,5 @@ pub fn more(next: Option<&str>, view: View) -> String {
 
 #[cfg(test)]
 pub(crate) fn plain() -> View {
-    View { now: UnixMillis(1_900_000_000_000), style: Style::plain() }
+    View { now: UnixMillis(1_900_000_000_000), style: Style::plain(), width: None }
 }

@@ -17,7 +17,7 @@ pub fn cluster(nodes: &[NodeStatus], shards: &[ShardStatus], view: View) -> Stri
             leads.to_string().into(),
         ]);
     }
-    let mut out = table.render(view.style);
+    let mut out = table.render(view);
     let mut table = Table::new([">SHARD", "LEADER", "REPLICAS"]);
     for shard in shards {
         let replicas: Vec<String> = shard.replicas.iter().map(u64::to_string).collect();
@@ -28,7 +28,7 @@ pub fn cluster(nodes: &[NodeStatus], shards: &[ShardStatus], view: View) -> Stri
         ]);
     }
     out.push('\n');
-    out.push_str(&table.render(view.style));
+    out.push_str(&table.render(view));
     out
 }
 

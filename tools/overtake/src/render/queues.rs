@@ -1,27 +1,32 @@
 //! Queues: a list, and one configuration.
 
-use super::table::{Table, pairs};
+use super::table::{Cell, Table, pairs};
 use super::units::{bytes, count, millionths, seconds};
 use super::{View, more, text};
 use overtake_base::queue_config::{QueueConfig, Scheduling, Starvation};
 use overtake_wire::message::QueueListed;
 
-/// A page of queues.
-pub fn list(queues: &[QueueListed], next: Option<&str>, view: View) -> String {
+/// A page of queues, each with its number of dead letters as far as it is known.
+pub fn list(queues: &[(QueueListed, Option<u64>)], next: Option<&str>, view: View) -> String {
     if queues.is_empty() {
         return "no queues\n".to_owned();
     }
-    let mut table = Table::new(["QUEUE", ">DEPTH", ">LEVELS", ">SHARDS", "SCHEDULING"]);
-    for queue in queues {
+    let mut table = Table::new(["QUEUE", ">DEPTH", ">DEAD LETTERS", ">LEVELS", ">SHARDS", "?SCHEDULING"]);
+    for (queue, dead) in queues {
         table.row([
             text::one_line(&queue.name).into(),
             count(queue.depth).into(),
+            match dead {
+                None => Cell::none(),
+                Some(0) => "0".into(),
+                Some(dead) => Cell::bad(count(*dead)),
+            },
             queue.config.levels.to_string().into(),
             queue.config.shards.to_string().into(),
             scheduling(queue.config.scheduling).into(),
         ]);
     }
-    table.render(view.style) + &more(next, view)
+    table.render(view) + &more(next, view)
 }
 
 /// One configuration, every field, named as in the HTTP contract.
@@ -101,12 +106,13 @@ mod tests {
             config: QueueConfig::with_defaults(5, 8),
             depth,
         };
-        let page = list(&[queue("jobs", 1_234_567), queue("mail", 0)], Some("mail"), plain());
+        let queues = [(queue("jobs", 1_234_567), Some(71)), (queue("mail", 0), None)];
+        let page = list(&queues, Some("mail"), plain());
         assert_eq!(
             page,
-            "QUEUE      DEPTH  LEVELS  SHARDS  SCHEDULING\n\
-             jobs   1,234,567       5       8  weighted\n\
-             mail           0       5       8  weighted\n\
+            "QUEUE      DEPTH  DEAD LETTERS  LEVELS  SHARDS  SCHEDULING\n\
+             jobs   1,234,567            71       5       8  weighted\n\
+             mail           0             -       5       8  weighted\n\
              more: add --after mail\n"
         );
         assert_eq!(list(&[], None, plain()), "no queues\n");

@@ -8,10 +8,11 @@ use overtake_wire::message::{Stats, Totals};
 /// Everything about one queue. Totals that are 0 are left out, but for the four that everybody looks for.
 pub fn stats(queue: &str, stats: &Stats, view: View) -> String {
     let mut out = view.style.bold(&text::one_line(queue)) + "\n" + &levels(stats, view) + "\n";
-    let dlq = if stats.dlq == 0 { Cell::from("0") } else { Cell::bad(count(stats.dlq)) };
-    let mut dead = Table::new(["DEAD LETTERS"]);
-    dead.row([dlq]);
-    out.push_str(&dead.render(view.style));
+    let dead = count(stats.dlq);
+    let dead = if stats.dlq == 0 { dead } else { view.style.red(&dead) };
+    out.push_str(&pairs(&[("dead letters", dead)]));
+    out.push('\n');
+    out.push_str(&view.style.bold("SINCE IT WAS CREATED"));
     out.push('\n');
     out.push_str(&pairs(&totals(&stats.totals)));
     if !stats.workers.is_empty() {
@@ -20,7 +21,7 @@ pub fn stats(queue: &str, stats: &Stats, view: View) -> String {
             table.row([text::one_line(label).into(), count(*leased).into()]);
         }
         out.push('\n');
-        out.push_str(&table.render(view.style));
+        out.push_str(&table.render(view));
     }
     out
 }
@@ -51,7 +52,7 @@ fn levels(stats: &Stats, view: View) -> String {
             percentile(|wait| wait.p999),
         ]);
     }
-    table.render(view.style)
+    table.render(view)
 }
 
 fn totals(totals: &Totals) -> Vec<(&'static str, String)> {
@@ -134,9 +135,9 @@ LEVEL  VISIBLE  DELAYED  LEASED  OLDEST  WAIT P50      P99  P99.9
 p0           3        -       1   20 ms   0.21 ms  4.00 ms  2.5 s
 p1           -   12,000       -       -         -        -      -
 
-DEAD LETTERS
-71
+dead letters  71
 
+SINCE IT WAS CREATED
 enqueued       20,000
 deliveries     0
 acked          7,925

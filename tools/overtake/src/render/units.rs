@@ -30,20 +30,19 @@ pub fn bytes(number: u64) -> String {
     decimal(tenths, UNITS[unit])
 }
 
-/// A span of time: `350 ms`, `2.5 s`, `45 s`, `12 min`, `3.2 h`, `4 d`.
+/// A span of time, rounded: `350 ms`, `2.5 s`, `45 s`, `12 min`, `3.2 h`, `4 d`.
 pub fn span(ms: u64) -> String {
-    const S: u64 = 1_000;
-    const MIN: u64 = 60 * S;
-    const H: u64 = 60 * MIN;
-    const D: u64 = 24 * H;
-    let tenths = |unit_ms: u64, name: &str| decimal(u128::from(ms) * 10 / u128::from(unit_ms), name);
-    match ms {
-        0..S => format!("{ms} ms"),
-        S..MIN => tenths(S, "s"),
-        MIN..H => tenths(MIN, "min"),
-        H..D => tenths(H, "h"),
-        _ => tenths(D, "d"),
+    /// Milliseconds of each unit, and from how many of it on the next one is used.
+    const UNITS: [(u64, u64, &str); 4] =
+        [(1_000, 60, "s"), (60_000, 60, "min"), (3_600_000, 24, "h"), (86_400_000, u64::MAX, "d")];
+    if ms < 1_000 {
+        return format!("{ms} ms");
     }
+    let rounded = |unit_ms: u64| (u128::from(ms) + u128::from(unit_ms / 2)) / u128::from(unit_ms);
+    let fits = |(unit_ms, limit, _): &&(u64, u64, &str)| rounded(*unit_ms) < u128::from(*limit);
+    let (unit_ms, _, name) = UNITS.iter().find(fits).unwrap_or(&UNITS[3]);
+    let tenths = rounded(unit_ms / 10);
+    if tenths >= 100 { format!("{} {name}", rounded(*unit_ms)) } else { decimal(tenths, name) }
 }
 
 /// A configured number of seconds, exactly: `30 s`, `10 min`, `4 d`, `90 s`.
@@ -114,8 +113,9 @@ mod tests {
     #[test]
     fn spans_choose_their_unit() {
         assert_eq!(
-            [0, 999, 1_000, 2_500, 59_999, 60_000, 5_400_000, 86_400_000, 400_000_000].map(span),
-            ["0 ms", "999 ms", "1 s", "2.5 s", "59 s", "1 min", "1.5 h", "1 d", "4.6 d"]
+            [0, 999, 1_000, 2_500, 29_996, 59_499, 59_999, 60_000, 5_400_000, 86_399_999, 400_000_000]
+                .map(span),
+            ["0 ms", "999 ms", "1 s", "2.5 s", "30 s", "59 s", "1 min", "1 min", "1.5 h", "1 d", "4.6 d"]
         );
         assert_eq!(
             [0, 30, 90, 600, 7_200, 345_600].map(seconds),
@@ -129,6 +129,7 @@ mod tests {
         let now = UnixMillis(100_000);
         assert_eq!(relative(now, UnixMillis(97_000)), "3 s ago");
         assert_eq!(relative(now, UnixMillis(100_000)), "0 ms ago");
+        assert_eq!(span(u64::MAX), "213503982335 d");
         assert_eq!(relative(now, UnixMillis(820_000)), "in 12 min");
     }
 

@@ -1,17 +1,19 @@
 //! `overtake enqueue`: one message, or a message for each line.
 
 use super::{Session, lines, refusal};
+use crate::cli::Format;
 use crate::cli::messages::EnqueueArgs;
 use crate::exit::{Exit, Failure, Outcome};
 use crate::render::messages as render;
 use crate::render::units::{count, rate};
+use crate::screen::Screen;
 use bytes::Bytes;
 use overtake_client::{
     ClientError, Confirmation, Delay, EnqueueMessage, Enqueued, MessageIds, Producer, ProducerOptions,
 };
 use overtake_gateway::json;
 use std::collections::VecDeque;
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufReader, IsTerminal, Read};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -19,6 +21,8 @@ use std::time::{Duration, Instant};
 const WAITING_MAX: usize = 10_000;
 /// Between two lines of progress.
 const PROGRESS_PERIOD: Duration = Duration::from_millis(200);
+/// Without any outcome for so long, the person is told that lines wait.
+const STALL: Duration = Duration::from_secs(2);
 /// Failed lines that are told one by one.
 const FAILURES_TOLD: u64 = 20;
 
@@ -44,6 +48,7 @@ fn message(args: &EnqueueArgs) -> EnqueueMessage {
 }
 
 async fn one(session: &Session, args: EnqueueArgs) -> Outcome {
+    let queue = args.queue.clone();
     let mut message = message(&args);
     message.body = body(&args)?;
     if message.id.is_none() && message.dedup_key.is_none() {
@@ -62,7 +67,7 @@ async fn one(session: &Session, args: EnqueueArgs) -> Outcome {
             Ok(Exit::Ok)
         }
         Err(error) => {
-            let mut failure = session.failure(error);
+            let mut failure = session.failure_of_queue(error, &queue);
             if let (Exit::Unknown, Some(id)) = (failure.exit, id) {
                 failure.message.push_str(&format!("; repeat it with --id {id}"));
             }
@@ -71,8 +76,20 @@ async fn one(session: &Session, args: EnqueueArgs) -> Outcome {
     }
 }
 
-/// One byte more than allowed is read at most; the server's own words say what is wrong then.
+/// One byte more than allowed is read at most.
 fn body(args: &EnqueueArgs) -> Result<Bytes, Failure> {
+    let body = read_body(args)?;
+    let max = overtake_base::limits::BODY_BYTES_MAX;
+    if body.len() > max {
+        return Err(Failure::new(Exit::Failed, format!("the message is longer than {max} bytes (128 KiB)")));
+    }
+    if body.is_empty() && args.body.is_none() && args.file.is_none() {
+        return Err(Failure::usage("standard input is empty; for an empty message say '' as the message"));
+    }
+    Ok(body)
+}
+
+fn read_body(args: &EnqueueArgs) -> Result<Bytes, Failure> {
     let limit = overtake_base::limits::BODY_BYTES_MAX as u64 + 1;
     let read = |input: &mut dyn Read| {
         let mut body = Vec::new();
@@ -83,8 +100,13 @@ fn body(args: &EnqueueArgs) -> Result<Bytes, Failure> {
         (Some(text), _) => Ok(Bytes::copy_from_slice(text.as_bytes())),
         (None, Some(path)) => open(path)
             .map_err(|error| Failure::new(Exit::Failed, format!("cannot read {}: {error}", path.display()))),
-        (None, None) => read(&mut io::stdin().lock())
-            .map_err(|error| Failure::new(Exit::Failed, format!("cannot read standard input: {error}"))),
+        (None, None) => {
+            if io::stdin().is_terminal() {
+                Screen::new(Format::Table).note("type the message; Ctrl-D ends it");
+            }
+            read(&mut io::stdin().lock())
+        }
+        .map_err(|error| Failure::new(Exit::Failed, format!("cannot read standard input: {error}"))),
     }
 }
 
@@ -94,10 +116,14 @@ struct Tally {
     stored: u64,
     duplicates: u64,
     failed: u64,
+    /// Lines with nothing but blanks, which are no messages.
+    blank: u64,
     /// The exit code of the failures, where they agree.
     exit: Option<Exit>,
     started: Instant,
     shown: Instant,
+    /// The last outcome, or the last remark that there is none.
+    moved: Instant,
 }
 
 async fn many(session: &Session, args: &EnqueueArgs) -> Outcome {
@@ -115,7 +141,16 @@ async fn many(session: &Session, args: &EnqueueArgs) -> Outcome {
     let mut input = lines::read(BufReader::with_capacity(64 * 1024, io::stdin()));
     let mut waiting: VecDeque<(u64, Confirmation)> = VecDeque::new();
     let now = Instant::now();
-    let mut tally = Tally { stored: 0, duplicates: 0, failed: 0, exit: None, started: now, shown: now };
+    let mut tally = Tally {
+        stored: 0,
+        duplicates: 0,
+        failed: 0,
+        blank: 0,
+        exit: None,
+        started: now,
+        shown: now,
+        moved: now,
+    };
     let ended = loop {
         let line = tokio::select! {
             biased;
@@ -123,6 +158,10 @@ async fn many(session: &Session, args: &EnqueueArgs) -> Outcome {
             outcome = oldest(&mut waiting), if !waiting.is_empty() => {
                 let (number, outcome) = outcome;
                 tally.count(session, number, outcome)?;
+                continue;
+            }
+            () = tally.stalled(), if !waiting.is_empty() => {
+                tally.tell_stall(session, waiting.len());
                 continue;
             }
         };
@@ -133,20 +172,39 @@ async fn many(session: &Session, args: &EnqueueArgs) -> Outcome {
             }
             Some(Ok(line)) => line,
         };
+        if line.body.as_ref().is_some_and(|body| body.iter().all(u8::is_ascii_whitespace)) {
+            tally.blank += 1;
+            continue;
+        }
         let Some(body) = line.body else {
             let refusal =
                 overtake_client::Refusal::too_large("body", "the line is longer than a body may be");
             tally.count(session, line.number, Err(refusal.into()))?;
             continue;
         };
-        match producer.send(EnqueueMessage { body: body.into(), ..template.clone() }).await {
+        if waiting.is_empty() {
+            tally.moved = Instant::now();
+        }
+        let sending = producer.send(EnqueueMessage { body: body.into(), ..template.clone() });
+        tokio::pin!(sending);
+        let sent = loop {
+            tokio::select! {
+                biased;
+                sent = &mut sending => break sent,
+                () = tally.stalled() => tally.tell_stall(session, waiting.len()),
+            }
+        };
+        match sent {
             Ok(confirmation) => waiting.push_back((line.number, confirmation)),
             Err(error) => tally.count(session, line.number, Err(error))?,
         }
     };
     while !waiting.is_empty() {
-        let (number, outcome) = oldest(&mut waiting).await;
-        tally.count(session, number, outcome)?;
+        tokio::select! {
+            biased;
+            (number, outcome) = oldest(&mut waiting) => tally.count(session, number, outcome)?,
+            () = tally.stalled() => tally.tell_stall(session, waiting.len()),
+        }
     }
     producer.close().await;
     tally.end(session)?;
@@ -174,6 +232,7 @@ impl Tally {
         number: u64,
         outcome: Result<Enqueued, ClientError>,
     ) -> Result<(), Failure> {
+        self.moved = Instant::now();
         match outcome {
             Ok(stored) => {
                 self.stored += u64::from(!stored.duplicate);
@@ -209,10 +268,28 @@ impl Tally {
         Ok(())
     }
 
+    /// Comes back where no outcome came for a while.
+    async fn stalled(&self) {
+        tokio::time::sleep_until((self.moved + STALL).into()).await;
+    }
+
+    fn tell_stall(&mut self, session: &Session, waiting: usize) {
+        self.moved = Instant::now();
+        session.screen.progress_done();
+        session.screen.note(&format!(
+            "overtake: {} lines wait: the queue is full, its rate is used up, or the server is away; trying again for \
+             up to {} s each",
+            count(waiting as u64),
+            session.remote.server.timeout.as_secs_f64()
+        ));
+    }
+
     fn text(&self) -> String {
         let ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
         let mut text = format!("{} stored ({})", count(self.stored), rate(self.stored, ms));
-        for (number, what) in [(self.duplicates, "duplicates"), (self.failed, "failed")] {
+        for (number, what) in
+            [(self.duplicates, "duplicates"), (self.failed, "failed"), (self.blank, "blank lines left out")]
+        {
             if number > 0 {
                 text.push_str(&format!(", {} {what}", count(number)));
             }

@@ -18,7 +18,7 @@ use crate::cli::{Cli, ClusterCommand, Command, Format, Remote, With};
 use crate::exit::{Exit, Failure, Outcome};
 use crate::screen::Screen;
 use clap::{Args, CommandFactory};
-use overtake_client::{Client, ClientError};
+use overtake_client::{Client, ClientError, ErrorCode};
 
 /// Runs one command and says how it ended.
 pub fn command(command: Command) -> Exit {
@@ -61,20 +61,47 @@ struct Session {
 impl Session {
     /// The client's error as this command's failure.
     fn failure(&self, error: ClientError) -> Failure {
-        remote::failure(&error, &self.remote.server.connect)
+        remote::failure(&error, &self.remote.server)
+    }
+
+    /// The error of a request that only looks: it changed nothing, whatever became of it.
+    fn read_failure(&self, error: ClientError) -> Failure {
+        remote::read_failure(&error, &self.remote.server)
+    }
+
+    /// The error of a command whose queue it would help to create.
+    fn failure_of_queue(&self, error: ClientError, queue: &str) -> Failure {
+        let missing = is_no_queue(&error);
+        let mut failure = self.failure(error);
+        if missing {
+            failure.message.push_str(&format!("; create it with `overtake queue create {queue}`"));
+        }
+        failure
     }
 }
 
 /// Connects, runs a command, and says goodbye to the server, so that it ends what the command left waiting.
 fn ask<T: Args>(with: With<T>, run: impl AsyncFnOnce(&Session, T) -> Outcome) -> Outcome {
     let With { args, remote } = with;
-    runtime()?.block_on(async {
+    let screen = Screen::new(remote.output);
+    let outcome = runtime()?.block_on(async {
         let client = remote::connect(&remote.server).await?;
-        let session = Session { client, screen: Screen::new(remote.output), remote };
+        let session = Session { client, screen, remote };
         let outcome = run(&session, args).await;
         session.client.close().await;
         outcome
+    });
+    // Told in the form that was asked for.
+    outcome.map_err(|failure| {
+        screen.failure(&failure);
+        Failure::silent(failure.exit)
     })
+}
+
+/// True where the server does not know the queue; a message that it does not know is another thing.
+fn is_no_queue(error: &ClientError) -> bool {
+    matches!(error, ClientError::Refused(refusal)
+        if refusal.code == ErrorCode::NotFound && refusal.field.as_deref() == Some("queue"))
 }
 
 fn runtime() -> Result<tokio::runtime::Runtime, Failure> {

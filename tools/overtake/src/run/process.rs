@@ -7,6 +7,7 @@ use bytes::Bytes;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use overtake_wire::message::Delivered;
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
@@ -26,6 +27,34 @@ pub enum Verdict {
     Done,
     /// Anything else: status and the last lines of standard error.
     Failed(String),
+    /// The shell found no such command, or may not run it: no message is at fault.
+    CannotRun(String),
+}
+
+/// Refuses a command that the shell would not find, before any message is leased for it. Only a first word that means
+/// itself can be asked for; what else a command needs is known when it runs.
+pub async fn check(command: &str) -> Result<(), String> {
+    let word = command.split_whitespace().next().unwrap_or_default();
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '/' | '-' | '+');
+    if word.is_empty() {
+        return Err("--exec names no command".to_owned());
+    }
+    if !word.chars().all(plain) {
+        return Ok(());
+    }
+    let found = if word.contains('/') {
+        std::fs::metadata(word).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+    } else {
+        let mut shell = Command::new("/bin/sh");
+        shell.args(["-c", "command -v -- \"$1\"", "sh", word]);
+        shell.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        shell.status().await.map_err(|error| format!("--exec: cannot start /bin/sh: {error}"))?.success()
+    };
+    if found {
+        Ok(())
+    } else {
+        Err(format!("--exec: there is no command {word} here that can be run; nothing was received"))
+    }
 }
 
 /// A running command.
@@ -49,7 +78,7 @@ impl Process {
         shell.stdin(Stdio::piped()).stderr(Stdio::piped()).process_group(0).kill_on_drop(true);
         match shell.spawn() {
             Ok(child) => Ok(Self { child, body: message.body.clone() }),
-            Err(error) => Err(Verdict::Failed(format!("cannot start the command: {error}"))),
+            Err(error) => Err(Verdict::CannotRun(format!("cannot start the command: {error}"))),
         }
     }
 
@@ -87,6 +116,7 @@ impl Process {
         };
         match end.await {
             Ok(status) if status.success() => Verdict::Done,
+            Ok(status) if matches!(status.code(), Some(126 | 127)) => Verdict::CannotRun(tail.error(status)),
             Ok(status) => Verdict::Failed(tail.error(status)),
             Err(error) => Verdict::Failed(format!("cannot wait for the command: {error}")),
         }
@@ -200,6 +230,23 @@ mod tests {
         assert_eq!(error, "exit status: 3: one\ntwo");
         let Verdict::Failed(error) = run("exit 4", &message("", &[])).await else { panic!("it must fail") };
         assert_eq!(error, "exit status: 4");
+    }
+
+    #[tokio::test]
+    async fn a_command_that_cannot_run_is_no_messages_fault() {
+        for command in ["./not-there.sh", "not-there-at-all --now", "/", "/etc/passwd x"] {
+            let refused = check(command).await.unwrap_err();
+            assert!(refused.contains(command.split(' ').next().unwrap()), "{refused}");
+            let verdict = run(command, &message("", &[])).await;
+            assert!(matches!(verdict, Verdict::CannotRun(_)), "{command}: {verdict:?}");
+        }
+        assert!(check(" ").await.is_err());
+        // What the shell alone understands is left to it.
+        for command in
+            ["true", "cat > /dev/null", "cd /; ./x", "if true; then :; fi", "A=1 x", "\"$X\" y", "(x)"]
+        {
+            assert_eq!(check(command).await, Ok(()), "{command}");
+        }
     }
 
     #[tokio::test]

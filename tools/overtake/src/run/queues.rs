@@ -1,6 +1,7 @@
 //! `overtake queue …`.
 
-use super::{Session, ask};
+use super::{Session, ask, is_no_queue};
+use crate::cli::With;
 use crate::cli::queue::{CreateArgs, ListArgs, QueueArgs, QueueCommand, SureArgs, UpdateArgs};
 use crate::exit::{Exit, Failure, Outcome};
 use crate::render::{queues as render, text};
@@ -16,8 +17,8 @@ pub fn run(command: QueueCommand) -> Outcome {
         QueueCommand::Update(with) => ask(with, update),
         QueueCommand::List(with) => ask(with, list),
         QueueCommand::Show(with) => ask(with, show),
-        QueueCommand::Delete(with) => ask(with, delete),
-        QueueCommand::Purge(with) => ask(with, purge),
+        QueueCommand::Delete(with) => ask(askable(with)?, delete),
+        QueueCommand::Purge(with) => ask(askable(with)?, purge),
     }
 }
 
@@ -56,7 +57,7 @@ async fn update(session: &Session, args: UpdateArgs) -> Outcome {
 }
 
 async fn show(session: &Session, args: QueueArgs) -> Outcome {
-    let config = session.client.get_queue(&args.queue).await.map_err(|error| session.failure(error))?;
+    let config = session.client.get_queue(&args.queue).await.map_err(|error| session.read_failure(error))?;
     answer(session, &args.queue, &config)
 }
 
@@ -67,28 +68,39 @@ fn answer(session: &Session, queue: &str, config: &QueueConfig) -> Outcome {
 
 async fn list(session: &Session, args: ListArgs) -> Outcome {
     let page = session.client.list_queues(args.page.limit, args.page.after).await;
-    let page = page.map_err(|error| session.failure(error))?;
+    let page = page.map_err(|error| session.read_failure(error))?;
+    let mut queues = Vec::with_capacity(page.entries.len());
+    for queue in page.entries {
+        // Not part of the list itself. A queue that is deleted meanwhile has none.
+        let dead = if session.screen.is_json() { None } else { dead_letters(session, &queue.name).await };
+        queues.push((queue, dead));
+    }
     session.screen.answer(
         || json::Queues {
-            queues: page.entries.iter().cloned().map(Into::into).collect(),
+            queues: queues.iter().map(|(queue, _)| queue.clone().into()).collect(),
             next: page.next.clone(),
         },
-        |view| render::list(&page.entries, page.next.as_deref(), view),
+        |view| render::list(&queues, page.next.as_deref(), view),
     )?;
     Ok(Exit::Ok)
 }
 
+async fn dead_letters(session: &Session, queue: &str) -> Option<u64> {
+    session.client.stats(queue).await.ok().map(|stats| stats.dlq)
+}
+
 async fn delete(session: &Session, args: SureArgs) -> Outcome {
-    sure(session, &args, "delete queue", "with all its messages")?;
+    sure(session, &args, |queue| format!("delete queue {queue} with all its messages")).await?;
     session.client.delete_queue(&args.queue).await.map_err(|error| session.failure(error))?;
-    if !session.screen.is_json() {
-        session.screen.print(&format!("{} deleted\n", args.queue))?;
-    }
+    session.screen.answer(
+        || serde_json::json!({ "deleted": args.queue }),
+        |_| format!("{} deleted\n", text::one_line(&args.queue)),
+    )?;
     Ok(Exit::Ok)
 }
 
 async fn purge(session: &Session, args: SureArgs) -> Outcome {
-    sure(session, &args, "delete all visible and delayed messages of", "")?;
+    sure(session, &args, |queue| format!("delete all visible and delayed messages of {queue}")).await?;
     let purged = session.client.purge(&args.queue).await.map_err(|error| session.failure(error))?;
     purged_answer(session, purged, "messages")
 }
@@ -100,12 +112,31 @@ pub fn purged_answer(session: &Session, purged: u64, what: &str) -> Outcome {
     Ok(Exit::Ok)
 }
 
-/// Asks before destroying, where a person can answer.
-pub fn sure(session: &Session, args: &SureArgs, what: &str, more: &str) -> Result<(), Failure> {
-    if args.yes || !stdin().is_terminal() || !session.screen.is_terminal() {
+/// Refuses, before anything is asked of a server, a command that destroys where nobody can be asked.
+pub fn askable(with: With<SureArgs>) -> Result<With<SureArgs>, Failure> {
+    if with.args.yes || stdin().is_terminal() {
+        return Ok(with);
+    }
+    Err(Failure::usage(
+        "nothing done: this deletes, and nobody can be asked here; add --yes if that is meant",
+    ))
+}
+
+/// Asks before destroying, unless told not to. A queue that is not there is not asked about.
+pub async fn sure(
+    session: &Session,
+    args: &SureArgs,
+    what: impl FnOnce(&str) -> String,
+) -> Result<(), Failure> {
+    if args.yes {
         return Ok(());
     }
-    session.screen.print(&format!("{what} {} {more}? [y/N] ", text::one_line(&args.queue)))?;
+    if let Err(error) = session.client.get_queue(&args.queue).await
+        && is_no_queue(&error)
+    {
+        return Err(session.failure(error));
+    }
+    session.screen.ask(&format!("{}? [y/N]", what(&text::one_line(&args.queue))));
     let mut answer = String::new();
     let read = stdin().read_line(&mut answer);
     match (read, answer.trim()) {

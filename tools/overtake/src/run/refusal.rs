@@ -9,7 +9,9 @@ pub fn exit_of(refusal: &Refusal) -> Exit {
         return Exit::Unknown;
     }
     match refusal.code {
-        ErrorCode::Invalid | ErrorCode::Conflict | ErrorCode::TooLarge | ErrorCode::Internal => Exit::Failed,
+        // Some values only the server can judge: a level that the queue has not, a name.
+        ErrorCode::Invalid => Exit::Usage,
+        ErrorCode::Conflict | ErrorCode::TooLarge | ErrorCode::Internal => Exit::Failed,
         ErrorCode::Unauthorized | ErrorCode::Forbidden => Exit::NotAllowed,
         ErrorCode::NotFound => Exit::Nothing,
         ErrorCode::Depth
@@ -55,7 +57,7 @@ mod tests {
     #[test]
     fn scripts_can_tell_refusals_apart() {
         for (code, exit) in [
-            (ErrorCode::Invalid, Exit::Failed),
+            (ErrorCode::Invalid, Exit::Usage),
             (ErrorCode::Unauthorized, Exit::NotAllowed),
             (ErrorCode::Forbidden, Exit::NotAllowed),
             (ErrorCode::NotFound, Exit::Nothing),

@@ -35,23 +35,31 @@ pub fn options(server: &Server) -> Result<ConnectOptions, Failure> {
 
 /// Without certificates only a server on this machine is trusted.
 fn certificate_needed(server: &str) -> Failure {
-    Failure::usage(format!("{server} is not on this machine: name its certificate with --ca FILE"))
+    Failure::usage(format!(
+        "{server} is not on this machine: name its certificate with --ca FILE, a copy of tls/certificate.pem in its \
+         data folder"
+    ))
 }
 
 /// Connects.
 pub async fn connect(server: &Server) -> Result<Client, Failure> {
     let options = options(server)?;
-    Client::connect(options).await.map_err(|error| failure(&error, &server.connect))
+    Client::connect(options).await.map_err(|error| failure(&error, server))
 }
 
-/// An error of the client as a failure; `server` as the person named it.
-pub fn failure(error: &ClientError, server: &str) -> Failure {
+/// An error of the client as a failure.
+pub fn failure(error: &ClientError, named: &Server) -> Failure {
+    // As the person named it.
+    let server = &named.connect;
     match error {
         ClientError::Refused(refused) => refusal::failure(refused),
         ClientError::Options(what) => Failure::usage(match what.strip_prefix("trust: ") {
             Some(what) => what.to_owned(),
             None => what.clone(),
         }),
+        ClientError::Connect { reason, .. } if reason.contains("invalid peer certificate") => {
+            Failure::new(Exit::NoConnection, certificate_refused(named, reason))
+        }
         ClientError::Connect { reason, .. } => Failure::new(
             Exit::NoConnection,
             format!("cannot reach {server}: {reason}; is `overtake dev` running, or --connect right?"),
@@ -62,6 +70,34 @@ pub fn failure(error: &ClientError, server: &str) -> Failure {
         ClientError::ConnectionLost | ClientError::TimedOut | ClientError::Protocol(_) => {
             Failure::new(Exit::Unknown, format!("{server}: {error}"))
         }
+    }
+}
+
+/// An error of a request that only looks, as a failure: no answer came, so it may be asked again.
+pub fn read_failure(error: &ClientError, named: &Server) -> Failure {
+    match error {
+        ClientError::ConnectionLost => no_answer(named, "the connection was lost"),
+        ClientError::TimedOut => no_answer(named, "it took too long"),
+        ClientError::Protocol(what) => no_answer(named, &format!("unexpected answer: {what}")),
+        _ => failure(error, named),
+    }
+}
+
+fn no_answer(named: &Server, why: &str) -> Failure {
+    Failure::new(Exit::NoConnection, format!("no answer from {}: {why}; try again", named.connect))
+}
+
+/// The server shows another certificate than the one that is trusted.
+fn certificate_refused(named: &Server, reason: &str) -> String {
+    let why = reason.rsplit("invalid peer certificate: ").next().unwrap_or(reason);
+    match &named.ca {
+        Some(file) => format!(
+            "the certificate of {} is not the one in {}, or not for this name ({why}); take a copy of \
+             tls/certificate.pem in that server's data folder",
+            named.connect,
+            file.display()
+        ),
+        None => format!("the certificate of {} is not usable ({why})", named.connect),
     }
 }
 
@@ -117,12 +153,21 @@ mod tests {
     #[test]
     fn errors_say_what_to_do_next() {
         let away = ClientError::Connect { server: "127.0.0.1:7400".into(), reason: "timed out".into() };
-        let failure_of = |error| failure(&error, "127.0.0.1:7400");
+        let failure_of = |error| failure(&error, &server("127.0.0.1:7400"));
         assert_eq!(failure_of(away.clone()).exit, Exit::NoConnection);
         assert!(failure_of(away).message.contains("is `overtake dev` running"));
         for error in [ClientError::ConnectionLost, ClientError::TimedOut, ClientError::Protocol("x".into())] {
-            assert_eq!(failure_of(error).exit, Exit::Unknown);
+            assert_eq!(failure_of(error.clone()).exit, Exit::Unknown);
+            let read = read_failure(&error, &server("127.0.0.1:7400"));
+            assert_eq!(read.exit, Exit::NoConnection, "a read has no unknown fate");
+            assert!(read.message.ends_with("try again"), "{read}");
         }
+        let reason = "the cryptographic handshake failed: error 51: invalid peer certificate: BadSignature";
+        let other = ClientError::Connect { server: "10.0.0.1:7400".into(), reason: reason.into() };
+        let named = Server { ca: Some("their.pem".into()), ..server("10.0.0.1:7400") };
+        let failed = failure(&other, &named);
+        assert_eq!(failed.exit, Exit::NoConnection);
+        assert!(failed.message.contains("10.0.0.1:7400 is not the one in their.pem"), "{failed}");
     }
 
     #[test]

@@ -6,9 +6,9 @@ use crate::cli::server::{ConfigCommand, DevArgs, GatewayArgs, ServeArgs};
 use crate::config::{self, ConfigFile, EXAMPLE, Node, Right, Tenant, Token};
 use crate::exit::{Exit, Failure, Outcome};
 use crate::screen::Screen;
-use crate::serve::{self, Addresses, ServeError, ServeOptions};
+use crate::serve::{self, Addresses, ServeOptions};
 use overtake_core::{Rights, TenantConfig, TokenConfig};
-use overtake_gateway::GatewayOptions;
+use overtake_gateway::{GatewayError, GatewayOptions};
 use std::path::Path;
 use tracing_subscriber::EnvFilter;
 
@@ -34,7 +34,7 @@ pub fn dev(args: DevArgs) -> Outcome {
     let node = Node::resolve(args.node, true, ConfigFile::default());
     run(node, |screen, node, addresses| {
         // Nobody needs to read it: the server goes on all the same.
-        let _ = screen.print(&welcome(&node.data, addresses, screen.view().style));
+        let _ = screen.print(&welcome(&node.data, addresses, &own_name(), screen.view().style));
     })
 }
 
@@ -42,19 +42,25 @@ fn run(node: Node, ready: impl FnOnce(&Screen, &Node, &Addresses)) -> Outcome {
     log_to_stderr();
     let screen = Screen::new(Format::Table);
     let options = serve_options(&node);
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    if let Some(cores) = node.cores.map(usize::from).filter(|cores| *cores > cpus) {
+        screen.note(&format!(
+            "overtake: {cores} cores on {cpus} CPUs: each takes about 128 MiB of disk from the start, and they slow \
+             each other down"
+        ));
+    }
     match serve::run(&options, |addresses| ready(&screen, &node, addresses)) {
         Ok(()) => Ok(Exit::Ok),
-        Err(error) => Err(Failure::new(Exit::Server, explain(&error))),
+        Err(error) => Err(Failure::new(Exit::Server, explain(&error.to_string(), "--http or --quic"))),
     }
 }
 
 /// The error, and what to do about it.
-fn explain(error: &ServeError) -> String {
-    let text = error.to_string();
-    if text.starts_with("address in use") {
-        format!("{text}; stop that one, or choose another address with --http or --quic")
+fn explain(error: &str, flags: &str) -> String {
+    if error.starts_with("address in use") {
+        format!("{error}; stop that one, or choose another address with {flags}")
     } else {
-        text
+        error.to_owned()
     }
 }
 
@@ -97,9 +103,19 @@ pub fn gateway(args: &GatewayArgs) -> Outcome {
     let screen = Screen::new(Format::Table);
     runtime()?.block_on(async {
         let stop = Stop::listen()?;
-        screen.note(&format!("overtake gateway: http {} in front of {}", args.http, args.server.connect));
-        let served = overtake_gateway::serve(options, async move { stop.asked().await }).await;
-        served.map(|()| Exit::Ok).map_err(|error| Failure::new(Exit::Server, error.to_string()))
+        let failed = |error: GatewayError| Failure::new(Exit::Server, explain(&error.to_string(), "--http"));
+        let gateway = overtake_gateway::spawn(options).map_err(failed)?;
+        screen
+            .note(&format!("overtake gateway: http {} in front of {}", gateway.address, args.server.connect));
+        stop.asked().await;
+        let ended = tokio::task::spawn_blocking(move || {
+            gateway.stop();
+            gateway.join()
+        });
+        match ended.await {
+            Ok(ended) => ended.map(|()| Exit::Ok).map_err(failed),
+            Err(error) => Err(Failure::new(Exit::Server, error.to_string())),
+        }
     })
 }
 
@@ -123,8 +139,25 @@ fn log_to_stderr() {
     let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
 }
 
+/// What a person types to run this binary: its name where the shell finds it, else its path from here.
+fn own_name() -> String {
+    const NAME: &str = "overtake";
+    let Ok(own) = std::env::current_exe() else { return NAME.to_owned() };
+    let found = std::env::var_os("PATH").and_then(|path| {
+        std::env::split_paths(&path).map(|folder| folder.join(NAME)).find(|candidate| candidate.is_file())
+    });
+    if found.and_then(|found| found.canonicalize().ok()) == own.canonicalize().ok() {
+        return NAME.to_owned();
+    }
+    let here = std::env::current_dir().ok();
+    match here.and_then(|here| own.strip_prefix(here).ok().map(Path::to_path_buf)) {
+        Some(below) => format!("./{}", below.display()),
+        None => own.display().to_string(),
+    }
+}
+
 /// The screen of `overtake dev`.
-fn welcome(data: &Path, addresses: &Addresses, style: crate::render::style::Style) -> String {
+fn welcome(data: &Path, addresses: &Addresses, own: &str, style: crate::render::style::Style) -> String {
     let Addresses { http, quic } = addresses;
     let connect = if quic.port() == 7400 { String::new() } else { format!(" --connect {quic}") };
     let json = "-H 'content-type: application/json'";
@@ -138,17 +171,17 @@ fn welcome(data: &Path, addresses: &Addresses, style: crate::render::style::Styl
   curl http://{http}/v1/queues/jobs/ack {json} -d '{{\"ack\": [\"RECEIPT\"]}}'
 
 {with_cli}
-  overtake enqueue jobs 'hello' -p 1{connect}
-  overtake receive jobs{connect}
-  overtake ack jobs RECEIPT{connect}
-  overtake stats jobs --watch{connect}
+  {own} enqueue jobs 'hello' -p 1{connect}
+  {own} receive jobs{connect}
+  {own} ack jobs RECEIPT{connect}
+  {own} stats jobs --watch{connect}
 
 {hint}
 ",
         title = style.bold("Overtake is running."),
         data = data.display(),
         with_curl = style.bold("With curl (bodies are base64):"),
-        with_cli = style.bold("With this command, in another terminal:"),
+        with_cli = style.bold("With the command line, in another terminal:"),
         hint = style.dim("The whole API: /openapi.json. Ctrl-C stops the server; the data stays."),
     )
 }
@@ -162,14 +195,20 @@ mod tests {
     fn the_welcome_names_addresses_and_next_commands() {
         let addresses =
             Addresses { http: ([127, 0, 0, 1], 7401).into(), quic: ([127, 0, 0, 1], 7400).into() };
-        let shown = welcome(Path::new("./overtake-data"), &addresses, Style::plain());
-        for text in
-            ["127.0.0.1:7401/v1/queues/jobs/receive", "overtake ack jobs RECEIPT\n", "./overtake-data"]
-        {
+        let shown =
+            welcome(Path::new("./overtake-data"), &addresses, "./target/release/overtake", Style::plain());
+        for text in [
+            "127.0.0.1:7401/v1/queues/jobs/receive",
+            "  ./target/release/overtake ack jobs RECEIPT\n",
+            "./overtake-data",
+        ] {
             assert!(shown.contains(text), "{text}: {shown}");
         }
         let elsewhere = Addresses { quic: ([127, 0, 0, 1], 9).into(), ..addresses };
-        assert!(welcome(Path::new("d"), &elsewhere, Style::plain()).contains("-p 1 --connect 127.0.0.1:9\n"));
+        assert!(
+            welcome(Path::new("d"), &elsewhere, "overtake", Style::plain())
+                .contains("-p 1 --connect 127.0.0.1:9\n")
+        );
     }
 
     #[test]

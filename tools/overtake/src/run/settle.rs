@@ -2,8 +2,9 @@
 
 use super::Session;
 use crate::cli::messages::{AckArgs, ExtendArgs, ReleaseArgs};
-use crate::exit::{Exit, Outcome};
+use crate::exit::{Exit, Failure, Outcome};
 use crate::render::messages as render;
+use crate::render::units::seconds;
 use overtake_client::{Extend, Release, Settle, Settled};
 use overtake_gateway::json;
 
@@ -16,9 +17,25 @@ pub async fn ack(session: &Session, args: AckArgs) -> Outcome {
 /// Keeps leases for longer.
 pub async fn extend(session: &Session, args: ExtendArgs) -> Outcome {
     let ExtendArgs { ack: AckArgs { queue, receipts }, lease_s } = args;
+    let lease_s = match lease_s {
+        Some(lease_s) => lease_s,
+        None => lease_of(session, &queue).await?,
+    };
     let extend = receipts.iter().map(|receipt| Extend { receipt: receipt.clone(), lease_s }).collect();
     let settle = Settle { queue, extend, ..Settle::default() };
-    settled(session, settle, &receipts, "extended").await
+    let done = format!("extended, ends in {}", seconds(u64::from(lease_s)));
+    settled(session, settle, &receipts, &done).await
+}
+
+/// The lease that the queue gives to a receive that names none.
+async fn lease_of(session: &Session, queue: &str) -> Result<u32, Failure> {
+    let asked = session.client.get_queue(queue).await.map_err(|error| session.read_failure(error));
+    asked.map(|config| config.lease_s).map_err(|failure| match failure.exit {
+        Exit::NotAllowed => {
+            Failure { message: format!("{failure}; name the new lease with --lease-s"), ..failure.clone() }
+        }
+        _ => failure,
+    })
 }
 
 /// Gives messages back.

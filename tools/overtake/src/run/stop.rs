@@ -56,25 +56,3 @@ impl Stop {
         }
     }
 }
-
-#[cfg(test)]
-impl Stop {
-    /// A stop that a test presses.
-    pub fn by_hand() -> (Hand, Self) {
-        let (sender, asked) = watch::channel(0);
-        (Hand(sender), Self { asked })
-    }
-}
-
-/// The test's side of [`Stop::by_hand`].
-#[cfg(test)]
-#[derive(Debug)]
-pub struct Hand(watch::Sender<u32>);
-
-#[cfg(test)]
-impl Hand {
-    /// One signal.
-    pub fn press(&self) {
-        self.0.send_modify(|times| *times += 1);
-    }
-}

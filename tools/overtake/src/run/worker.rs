@@ -2,15 +2,21 @@
 //! the leases of everything it holds. The first stop finishes the running message and gives the others back; the second
 //! ends the running one, too.
 
-use super::Session;
 use super::process::{self, Process, Verdict};
 use super::stop::Stop;
+use super::{Session, is_no_queue};
 use crate::exit::{Exit, Failure, Outcome};
 use overtake_client::{Consumer, LeasedMessage, Settled, Settling};
 use std::time::Duration;
 
 /// Between tries to reach a server that is away.
-const RETRY_PAUSE: Duration = Duration::from_millis(500);
+pub const RETRY_PAUSE: Duration = Duration::from_millis(500);
+/// Between two tries of a queue that is not there yet.
+pub const QUEUE_PAUSE: Duration = Duration::from_secs(1);
+/// After two failed messages in a row; twice as long after each further one.
+const FAILURE_PAUSE: Duration = Duration::from_millis(500);
+/// The longest of those pauses.
+const FAILURE_PAUSE_MAX: Duration = Duration::from_secs(30);
 
 /// A worker on one queue.
 pub struct Worker<'a> {
@@ -33,12 +39,24 @@ struct Tally {
     released: u64,
     /// Done or failed, but the lease had ended before that could be said.
     lost: u64,
+    /// Failed messages since the last one that was done.
+    failures_in_a_row: u32,
+}
+
+/// How long to wait before the next message: where all fail, something else than the messages may be at fault, and a
+/// worker that goes on at full speed would make dead letters of a whole queue.
+fn failure_pause(failures_in_a_row: u32) -> Duration {
+    match failures_in_a_row.checked_sub(2) {
+        None => Duration::ZERO,
+        Some(doublings) => (FAILURE_PAUSE * 2u32.saturating_pow(doublings.min(16))).min(FAILURE_PAUSE_MAX),
+    }
 }
 
 impl Worker<'_> {
     /// Works until there is nothing more (without `follow`) or until stopped.
     pub async fn run(&self, consumer: &mut Consumer) -> Outcome {
         let mut tally = Tally::default();
+        let mut told = false;
         while !self.stop.is_asked() {
             let received = tokio::select! {
                 received = consumer.receive() => received,
@@ -56,21 +74,36 @@ impl Worker<'_> {
                     self.session.screen.note(&format!("overtake: {error}; trying again"));
                     self.pause(RETRY_PAUSE.max(error.retry_after())).await;
                 }
-                Err(error) => return Err(self.session.failure(error)),
+                // A worker may start before its producer.
+                Err(error) if self.follow && is_no_queue(&error) => {
+                    if !core::mem::replace(&mut told, true) {
+                        let failure = self.session.failure_of_queue(error, self.queue);
+                        self.session.screen.note(&format!("overtake: {failure}; waiting for it"));
+                    }
+                    self.pause(QUEUE_PAUSE).await;
+                }
+                Err(error) => return Err(self.session.failure_of_queue(error, self.queue)),
             }
         }
         Ok(self.outcome(false, tally))
     }
 
     fn outcome(&self, empty: bool, tally: Tally) -> Exit {
-        let Tally { acked, released, lost } = tally;
+        let Tally { acked, released, lost, .. } = tally;
         let screen = self.session.screen;
-        if empty {
+        if screen.is_json() {
+            let json = || serde_json::json!({ "acked": acked, "given_back": released, "lease_lost": lost });
+            // A reader that is gone does not change what was done.
+            let _ = screen.answer(json, |_| String::new());
+        } else if empty {
             screen.note("nothing to receive");
+        } else {
+            let lost_text = if lost > 0 { format!(", {lost} whose lease had ended") } else { String::new() };
+            screen.note(&format!("{acked} acked, {released} given back{lost_text}"));
+        }
+        if empty {
             return Exit::Nothing;
         }
-        let lost_text = if lost > 0 { format!(", {lost} whose lease had ended") } else { String::new() };
-        screen.note(&format!("{acked} acked, {released} given back{lost_text}"));
         // A worker that was stopped did its duty, whatever single messages did.
         if (released + lost == 0) || self.follow { Exit::Ok } else { Exit::Failed }
     }
@@ -91,27 +124,58 @@ impl Worker<'_> {
                 drop(message.into_message());
                 continue;
             }
-            let (id, error) = (message.id, self.work(&message).await);
-            let (settling, done) = match error {
-                None => (message.ack(), &mut tally.acked),
-                Some(error) => {
-                    self.session.screen.note(&format!("{id}: {error}"));
-                    (message.release(error), &mut tally.released)
+            let (id, verdict) = (message.id, self.work(&message).await);
+            let (settling, count) = match &verdict {
+                Verdict::Done => (message.ack(), &mut tally.acked),
+                Verdict::Failed(error) => {
+                    // What the command said on standard error was passed on already.
+                    self.session.screen.note(&format!("{id}: {}; given back", status_of(error)));
+                    (message.release(error.clone()), &mut tally.released)
                 }
+                // No message is at fault: its delivery does not count.
+                Verdict::CannotRun(_) => (message.return_unseen(), &mut tally.released),
             };
             match self.settled(settling).await? {
-                Settled::Ok => *done += 1,
+                Settled::Ok => *count += 1,
                 Settled::Stale | Settled::Unknown => {
                     let note = format!("{id}: its lease had ended; it may be delivered again");
                     self.session.screen.note(&note);
                     tally.lost += 1;
                 }
             }
+            let done = verdict == Verdict::Done;
+            tally.failures_in_a_row = if done { 0 } else { tally.failures_in_a_row.saturating_add(1) };
+            if let Verdict::CannotRun(error) = verdict {
+                self.give_back(held, tally).await?;
+                let what = format!("the command cannot be run ({error}); this worker ends, {id} is back");
+                return Err(Failure::new(Exit::Failed, what));
+            }
+            self.calm_down(tally.failures_in_a_row).await;
         }
-        // What was never started, to be delivered elsewhere at once.
-        let releases: Vec<Settling> = held.map(|message| message.release_after(0, None)).collect();
-        for release in releases {
-            tally.released += u64::from(self.settled(release).await? == Settled::Ok);
+        self.give_back(held, tally).await
+    }
+
+    /// Pauses after failures in a row, where this worker goes on for ever. What it holds meanwhile stays leased.
+    async fn calm_down(&self, failures_in_a_row: u32) {
+        let pause = failure_pause(failures_in_a_row);
+        if !self.follow || pause.is_zero() || self.stop.is_asked() {
+            return;
+        }
+        let shown = crate::render::units::span(u64::try_from(pause.as_millis()).unwrap_or(u64::MAX));
+        let note = format!("{failures_in_a_row} failures in a row; the next message in {shown}");
+        self.session.screen.note(&note);
+        self.pause(pause).await;
+    }
+
+    /// Returns what was never started, to be delivered elsewhere at once and without a failure.
+    async fn give_back(
+        &self,
+        held: impl Iterator<Item = LeasedMessage>,
+        tally: &mut Tally,
+    ) -> Result<(), Failure> {
+        let returns: Vec<Settling> = held.map(LeasedMessage::return_unseen).collect();
+        for returned in returns {
+            tally.released += u64::from(self.settled(returned).await? == Settled::Ok);
         }
         Ok(())
     }
@@ -120,12 +184,11 @@ impl Worker<'_> {
         settling.await.map_err(|error| self.session.failure(error))
     }
 
-    /// Runs the command for one message. Returns why it failed.
-    async fn work(&self, message: &LeasedMessage) -> Option<String> {
+    /// Runs the command for one message.
+    async fn work(&self, message: &LeasedMessage) -> Verdict {
         let process = match Process::start(self.command, self.queue, message) {
             Ok(process) => process,
-            Err(Verdict::Done) => return None,
-            Err(Verdict::Failed(error)) => return Some(error),
+            Err(verdict) => return verdict,
         };
         let group = process.group();
         let ended = process.wait();
@@ -134,9 +197,8 @@ impl Worker<'_> {
         loop {
             tokio::select! {
                 verdict = &mut ended => return match verdict {
-                    Verdict::Done => None,
-                    Verdict::Failed(_) if interrupted => Some("interrupted".to_owned()),
-                    Verdict::Failed(error) => Some(error),
+                    Verdict::Failed(_) if interrupted => Verdict::Failed("interrupted".to_owned()),
+                    verdict => verdict,
                 },
                 () = self.stop.insisted(), if !interrupted => {
                     process::end(group);
@@ -144,5 +206,72 @@ impl Worker<'_> {
                 }
             }
         }
+    }
+}
+
+/// The start of an error text of [`Verdict`]: `exit status: 3` of `exit status: 3: no such user`.
+fn status_of(error: &str) -> &str {
+    let is_status = |part: &str| part.chars().all(|c| c.is_ascii_digit() || c == ' ');
+    let mut parts = error.splitn(3, ": ");
+    match (parts.next(), parts.next()) {
+        (Some(what), Some(number)) if is_status(number) => &error[..what.len() + 2 + number.len()],
+        _ => error.lines().next().unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_with_failures_in_a_row() {
+        let ms = |failures| failure_pause(failures).as_millis();
+        assert_eq!(
+            [0, 1, 2, 3, 4, 7, 8, 9, u32::MAX].map(ms),
+            [0, 0, 500, 1_000, 2_000, 16_000, 30_000, 30_000, 30_000]
+        );
+    }
+
+    #[test]
+    fn a_remark_names_the_status_only() {
+        for (error, status) in [
+            ("exit status: 3: one\ntwo", "exit status: 3"),
+            ("exit status: 3", "exit status: 3"),
+            ("signal: 9 (SIGKILL)", "signal: 9 (SIGKILL)"),
+            ("interrupted", "interrupted"),
+            ("cannot start the command: no such file", "cannot start the command: no such file"),
+        ] {
+            assert_eq!(status_of(error), status);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_that_is_away_is_tried_again() {
+        let shelf = shelf(&[message(1, "")]);
+        shelf.deliveries.borrow_mut().push_front(Err(Failure::new(Exit::NoConnection, "away")));
+        shelf.settle_failures.borrow_mut().push_back(Failure::new(Exit::Unknown, "lost"));
+        *shelf.outcome.borrow_mut() = Some(Settled::Unknown);
+        let (hand, stop) = Stop::by_hand();
+        let mut worker = worker(&shelf, "true", stop);
+        worker.follow = true;
+        let press = async {
+            while shelf.told.borrow().len() < 2 {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            hand.press();
+        };
+        let (outcome, ()) = tokio::join!(worker.run(), press);
+        assert_eq!(outcome, Ok(Exit::Ok));
+        assert_eq!(*shelf.told.borrow(), ["ack r_0_1_1", "ack r_0_1_1"]);
+    }
+
+    #[tokio::test]
+    async fn a_refusal_that_stays_ends_the_worker() {
+        let shelf = Shelf::default();
+        shelf.deliveries.borrow_mut().push_back(Err(Failure::new(Exit::Nothing, "no such queue")));
+        let (_, stop) = Stop::by_hand();
+        let mut worker = worker(&shelf, "true", stop);
+        worker.follow = true;
+        assert_eq!(worker.run().await.unwrap_err().exit, Exit::Nothing);
     }
 }

@@ -3,6 +3,8 @@
 //!
 //! `OVERTAKE_BIN=target/release/overtake cargo run --release -p overtake-e2e --example idle_connections`
 
+#![allow(clippy::expect_used, reason = "a failed expectation is how a test speaks")]
+
 use overtake_e2e::frames::{Stream, client_config, endpoint, hello};
 use overtake_e2e::{Options, Server};
 use quinn::{Connection, Endpoint};
@@ -13,13 +15,16 @@ const STEP: usize = 1_000;
 /// Handshakes under way at a time.
 const AT_ONCE: usize = 50;
 
+/// Connections with the socket they share.
+type Step = (Endpoint, Vec<(Connection, Vec<Stream>)>);
+
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
     let number =
         |at: usize, default| std::env::args().nth(at).map_or(default, |text| text.parse().expect("a number"));
     let (connections, streams) = (number(1, 10_000), number(2, 4));
     let server = Options { shards: Some(4), ..Options::default() }.start();
-    let mut held: Vec<(Endpoint, Vec<(Connection, Vec<Stream>)>)> = Vec::new();
+    let mut held: Vec<Step> = Vec::new();
     // The first connection pays for what all share.
     held.push(step(&server, 1, streams).await);
     tokio::time::sleep(Duration::from_secs(2)).await;

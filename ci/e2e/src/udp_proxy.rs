@@ -56,7 +56,7 @@ impl UdpProxy {
         });
         let thread = Some(std::thread::spawn({
             let shared = shared.clone();
-            move || shared.from_clients()
+            move || shared.pass_requests()
         }));
         Self { address, shared, thread }
     }
@@ -91,7 +91,7 @@ impl Drop for UdpProxy {
 }
 
 impl Shared {
-    fn from_clients(self: Arc<Self>) {
+    fn pass_requests(self: Arc<Self>) {
         let mut datagram = vec![0; DATAGRAM_BYTES_MAX];
         while !self.stop.load(Ordering::Relaxed) {
             let Ok((length, client)) = self.front.recv_from(&mut datagram) else { continue };
@@ -111,13 +111,13 @@ impl Shared {
             socket.set_read_timeout(Some(LOOK)).expect("a time-out");
             let back = Arc::new(Back { socket, gone: AtomicBool::new(false) });
             let (shared, answering) = (self.clone(), back.clone());
-            std::thread::spawn(move || shared.from_server(&answering, client));
+            std::thread::spawn(move || shared.pass_answers(&answering, client));
             back
         };
         backs.entry(client).or_insert_with(new).clone()
     }
 
-    fn from_server(&self, back: &Back, client: SocketAddr) {
+    fn pass_answers(&self, back: &Back, client: SocketAddr) {
         let mut datagram = vec![0; DATAGRAM_BYTES_MAX];
         while !back.gone.load(Ordering::Relaxed) {
             let Ok(length) = back.socket.recv(&mut datagram) else { continue };

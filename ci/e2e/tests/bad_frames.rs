@@ -1,6 +1,8 @@
 //! What a hostile or broken client may send to the binary protocol: it loses its stream or connection with a code, and
 //! nobody else notices.
 
+#![allow(clippy::expect_used, reason = "a failed expectation is how a test speaks")]
+
 use overtake_base::random::Random;
 use overtake_e2e::frames::{Stream, connect, frame, hello, kind, text};
 use overtake_e2e::{Server, now_ms};

@@ -1,6 +1,8 @@
 //! A producer and a worker of the Rust client while the server is killed and the network fails: nothing that was
 //! confirmed is lost, and nothing comes twice but as the contract allows.
 
+#![allow(clippy::expect_used, reason = "a failed expectation is how a test speaks")]
+
 use overtake_base::Receipt;
 use overtake_base::random::Random;
 use overtake_client::{

@@ -1,6 +1,8 @@
 //! `overtake receive --exec` against a real server: a worker that can be stopped, keeps its leases, and waits for a
 //! server that is away.
 
+#![allow(clippy::expect_used, reason = "a failed expectation is how a test speaks")]
+
 use overtake_e2e::scratch::Scratch;
 use overtake_e2e::{Queue, Server, eventually};
 use rustix::process::{Pid, Signal, kill_process};

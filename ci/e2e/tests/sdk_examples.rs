@@ -1,5 +1,7 @@
 //! The example programs of the Rust client, each run against a real server.
 
+#![allow(clippy::expect_used, reason = "a failed expectation is how a test speaks")]
+
 use overtake_e2e::binary::example;
 use overtake_e2e::server::{Ended, run};
 use overtake_e2e::{Server, eventually};

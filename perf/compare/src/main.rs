@@ -15,6 +15,7 @@ use report::{About, Outcome};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::signal::unix::{SignalKind, signal};
 
 /// Compares Overtake with RabbitMQ, Redis, PostgreSQL, NATS and beanstalkd on this machine.
 ///
@@ -65,13 +66,29 @@ fn main() -> ExitCode {
         Err(error) => return failed(&error),
     };
     let local = tokio::task::LocalSet::new();
-    match runtime.block_on(local.run_until(run(&options))) {
+    // Whatever ends this program, the servers that it started end with it.
+    let work = async {
+        tokio::select! {
+            done = run(&options) => done,
+            signal = interrupted() => Err(signal),
+        }
+    };
+    match runtime.block_on(local.run_until(work)) {
         Ok(text) => {
             print!("{text}");
             ExitCode::SUCCESS
         }
         Err(error) => failed(&*error),
     }
+}
+
+async fn interrupted() -> Failure {
+    let Ok(mut terminated) = signal(SignalKind::terminate()) else { return std::future::pending().await };
+    tokio::select! {
+        _ = tokio::signal::ctrl_c() => {}
+        _ = terminated.recv() => {}
+    }
+    "interrupted".into()
 }
 
 fn failed(error: &dyn std::error::Error) -> ExitCode {

@@ -57,6 +57,9 @@ struct Options {
     /// How the document describes the machine; without it what the kernel tells.
     #[arg(long)]
     machine: Option<String>,
+    /// What a reader has to know of this run; put above the tables.
+    #[arg(long)]
+    note: Option<String>,
 }
 
 fn main() -> ExitCode {
@@ -133,6 +136,7 @@ async fn run(options: &Options) -> Result<String, Failure> {
         body_bytes: options.body as usize,
         backlog: options.backlog,
         skipped: &skipped,
+        note: options.note.as_deref(),
     };
     let mut text = report::markdown(&about, &limits, &outcomes);
     for (name, title, svg) in plots(options, &outcomes) {
@@ -154,7 +158,7 @@ fn beside() -> Option<PathBuf> {
 
 /// Arguments without the paths of this machine.
 fn shown(arguments: &[String]) -> String {
-    let hidden = ["--overtake", "--dir", "--machine", "--output"];
+    let hidden = ["--overtake", "--dir", "--machine", "--note", "--output"];
     let mut shown = Vec::new();
     let mut arguments = arguments.iter();
     while let Some(argument) = arguments.next() {

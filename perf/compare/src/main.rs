@@ -15,6 +15,7 @@ use report::{About, Outcome};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::signal::unix::{SignalKind, signal};
 
 /// Compares Overtake with RabbitMQ, Redis, PostgreSQL, NATS and beanstalkd on this machine.
 ///
@@ -56,6 +57,9 @@ struct Options {
     /// How the document describes the machine; without it what the kernel tells.
     #[arg(long)]
     machine: Option<String>,
+    /// What a reader has to know of this run; put above the tables.
+    #[arg(long)]
+    note: Option<String>,
 }
 
 fn main() -> ExitCode {
@@ -65,13 +69,29 @@ fn main() -> ExitCode {
         Err(error) => return failed(&error),
     };
     let local = tokio::task::LocalSet::new();
-    match runtime.block_on(local.run_until(run(&options))) {
+    // Whatever ends this program, the servers that it started end with it.
+    let work = async {
+        tokio::select! {
+            done = run(&options) => done,
+            signal = interrupted() => Err(signal),
+        }
+    };
+    match runtime.block_on(local.run_until(work)) {
         Ok(text) => {
             print!("{text}");
             ExitCode::SUCCESS
         }
         Err(error) => failed(&*error),
     }
+}
+
+async fn interrupted() -> Failure {
+    let Ok(mut terminated) = signal(SignalKind::terminate()) else { return std::future::pending().await };
+    tokio::select! {
+        _ = tokio::signal::ctrl_c() => {}
+        _ = terminated.recv() => {}
+    }
+    "interrupted".into()
 }
 
 fn failed(error: &dyn std::error::Error) -> ExitCode {
@@ -116,6 +136,7 @@ async fn run(options: &Options) -> Result<String, Failure> {
         body_bytes: options.body as usize,
         backlog: options.backlog,
         skipped: &skipped,
+        note: options.note.as_deref(),
     };
     let mut text = report::markdown(&about, &limits, &outcomes);
     for (name, title, svg) in plots(options, &outcomes) {
@@ -137,7 +158,7 @@ fn beside() -> Option<PathBuf> {
 
 /// Arguments without the paths of this machine.
 fn shown(arguments: &[String]) -> String {
-    let hidden = ["--overtake", "--dir", "--machine", "--output"];
+    let hidden = ["--overtake", "--dir", "--machine", "--note", "--output"];
     let mut shown = Vec::new();
     let mut arguments = arguments.iter();
     while let Some(argument) = arguments.next() {

@@ -32,6 +32,7 @@ pub struct About<'a> {
     pub body_bytes: usize,
     pub backlog: u64,
     pub skipped: &'a [String],
+    pub note: Option<&'a str>,
 }
 
 /// A cell of latencies: p50 / p99 / p99.9 in milliseconds.
@@ -55,12 +56,15 @@ pub fn markdown(about: &About<'_>, limits: &[Row], outcomes: &[Outcome]) -> Stri
         "# Overtake and what people would use instead\n\nThe same job on each: {} byte bodies, levels P0..P4 = 2/8/20/30/40 %, every enqueue confirmed, received most urgent first,\nthen acked. All systems ran one after the other on one machine, each alone, with the load generator beside it.\n\n- command: `{}`\n- machine: {}\n- date: {}\n\n",
         about.body_bytes, about.command, about.machine, about.date
     );
+    if let Some(note) = about.note {
+        let _ = writeln!(text, "{note}\n");
+    }
     text += "*Strict*: what is confirmed survives a power cut. *Relaxed*: the setting that many run instead; it may lose the last moments.\n\n";
     text += "| system | cycles/s, batched | cycles/s, one message a call | server CPU s per 1 M cycles | bytes written per payload byte |\n|---|---|---|---|---|\n";
     for outcome in outcomes {
         let cycles =
             |value: &Option<Cycles>| value.map_or_else(|| "–".into(), |cycles| rate(cycles.per_second));
-        let (cpu, written) = outcome.batched.map_or_else(
+        let (cpu, written) = outcome.batched.filter(|cycles| cycles.per_second > 0.0).map_or_else(
             || ("–".into(), "–".into()),
             |cycles| {
                 (format!("{:.1}", cycles.cpu_s_per_million), format!("{:.1}", cycles.written_per_payload))
@@ -260,6 +264,7 @@ mod tests {
             body_bytes: 1_024,
             backlog: 1_000_000,
             skipped: &[],
+            note: Some("a note"),
         }
     }
 
@@ -268,6 +273,7 @@ mod tests {
         let outcomes = [outcome("A", true), outcome("B", false)];
         let text = markdown(&about(), &[], &outcomes);
         assert!(text.contains("| **A** | 123,000 | – | 9.9 | 1.2 |"), "{text}");
+        assert!(text.contains("\na note\n"), "{text}");
         assert!(text.contains("| *relaxed:* B | 123,000 |"), "{text}");
         assert!(text.contains("2.000 / 2.000 / 2.000 | 3.000 / 3.000 / 3.000"), "{text}");
         assert!(text.contains("| 1234 B | – |") && text.contains("- **A**: all of them"), "{text}");

@@ -244,34 +244,4 @@ mod tests {
             assert_eq!(status_of(error), status);
         }
     }
-
-    #[tokio::test]
-    async fn a_server_that_is_away_is_tried_again() {
-        let shelf = shelf(&[message(1, "")]);
-        shelf.deliveries.borrow_mut().push_front(Err(Failure::new(Exit::NoConnection, "away")));
-        shelf.settle_failures.borrow_mut().push_back(Failure::new(Exit::Unknown, "lost"));
-        *shelf.outcome.borrow_mut() = Some(Settled::Unknown);
-        let (hand, stop) = Stop::by_hand();
-        let mut worker = worker(&shelf, "true", stop);
-        worker.follow = true;
-        let press = async {
-            while shelf.told.borrow().len() < 2 {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-            hand.press();
-        };
-        let (outcome, ()) = tokio::join!(worker.run(), press);
-        assert_eq!(outcome, Ok(Exit::Ok));
-        assert_eq!(*shelf.told.borrow(), ["ack r_0_1_1", "ack r_0_1_1"]);
-    }
-
-    #[tokio::test]
-    async fn a_refusal_that_stays_ends_the_worker() {
-        let shelf = Shelf::default();
-        shelf.deliveries.borrow_mut().push_back(Err(Failure::new(Exit::Nothing, "no such queue")));
-        let (_, stop) = Stop::by_hand();
-        let mut worker = worker(&shelf, "true", stop);
-        worker.follow = true;
-        assert_eq!(worker.run().await.unwrap_err().exit, Exit::Nothing);
-    }
 }

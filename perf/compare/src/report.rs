@@ -275,7 +275,7 @@ mod tests {
         assert!(text.contains("| **A** | 123,000 | – | 9.9 | 1.2 |"), "{text}");
         assert!(text.contains("\na note\n"), "{text}");
         assert!(text.contains("| *relaxed:* B | 123,000 |"), "{text}");
-        assert!(text.contains("2.000 / 2.000 / 2.000 | 3.000 / 3.000 / 3.000"), "{text}");
+        assert!(text.contains("2.001 / 2.001 / 2.001 | 3.000 / 3.000 / 3.000"), "{text}");
         assert!(text.contains("| 1234 B | – |") && text.contains("- **A**: all of them"), "{text}");
         assert!(
             text.contains("- B: restart: did not come up") && text.contains("behind 1,000,000 P4"),

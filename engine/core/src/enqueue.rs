@@ -12,6 +12,7 @@ use crate::waiting::Wake;
 use crate::{Core, Operation, OperationId};
 use bytes::Bytes;
 use overtake_base::limits::CLIENT_ID_SKEW_MS_MAX;
+use overtake_base::planted::{Bug, is_planted};
 use overtake_base::{Level, MessageId, QueueConfig, ShardId, UnixMillis};
 use overtake_queue::answer::{Answer, EnqueueOutcome, KeyState, PendingClaim};
 use overtake_queue::command::{Command, NewMessage, RefusedReason, VisibleWhen};
@@ -328,9 +329,12 @@ impl Core {
         // Without a window dedup keys are off, so they do not decide the shard either.
         let key = message.dedup_key.filter(|_| config.dedup_window_s > 0);
         let id = message.id.unwrap_or_else(|| self.make_id(key.as_ref()));
-        let shard = shard_of(queue, id);
-        let claims =
-            key.as_ref().is_some_and(|key| queue.shard_at(overtake_base::routing::of_key(key)) != shard);
+        let key_shard = key.as_ref().map(|key| queue.shard_at(overtake_base::routing::of_key(key)));
+        let shard = match key_shard {
+            Some(key_shard) if is_planted(Bug::KeyDecidesShard) => key_shard,
+            _ => shard_of(queue, id),
+        };
+        let claims = key_shard.is_some_and(|key_shard| key_shard != shard);
         let mut headers = Vec::new();
         overtake_wire::encode_headers(&message.headers, &mut headers);
         let message = NewMessage {

@@ -83,12 +83,14 @@ proptest! {
                 let got = counts[*level] as f64;
                 prop_assert!((got - exact).abs() <= slack, "{level}: {got} for {exact} of {busy:?} {counts:?} {config:?}");
             }
-            // Of the two levels of the floor, and of the others, each has its part of what they have together: exactly.
+            // Each of the two levels of the floor has its part of what they have together. Where the floor is about what the
+            // weights give, the two ways take turns, and each is a little off until the other makes up for it.
             let tail: Vec<usize> = busy.iter().copied().filter(|l| *l > 0 && l + 2 >= usize::from(config.levels)).collect();
             if let [a, b] = tail[..] {
                 let weight = |level: usize| config.weights_micro[level] as f64;
                 let exact = (counts[a] + counts[b]) as f64 * weight(a) / (weight(a) + weight(b));
-                prop_assert!((counts[a] as f64 - exact).abs() <= ROUNDING, "{counts:?} {exact} {config:?}");
+                let slack = ROUNDING + 0.02 * (counts[a] + counts[b]) as f64;
+                prop_assert!((counts[a] as f64 - exact).abs() <= slack, "{counts:?} {exact} {config:?}");
             }
         }
     }

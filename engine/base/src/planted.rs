@@ -131,18 +131,10 @@ bugs! {
     /// A follower acknowledges entries before they are durable.
     FollowerAcknowledgesEarly "follower-acknowledges-before-sync",
     // Several nodes.
-    /// A leader answers reads without asking whether it still leads.
-    StaleLeaderReads "stale-leader-serves-reads",
-    /// A reply to a caller of an earlier link is taken for that to another call.
-    ReplyOnAnotherLink "reply-on-another-link",
     /// A command of unknown fate is given to the next leader too.
     UnknownIsRetried "unknown-fate-retried",
-    /// A new leader deletes queues that it has not heard of.
-    UnknownQueueDeleted "unknown-queue-deleted",
     /// An entry that stands in the journal is not overwritten by another leader's.
     ConflictKept "conflicting-entries-kept",
-    /// Votes and acknowledgements leave before they are durable.
-    PeersToldEarly "peers-told-before-sync",
 }
 
 impl Bug {
@@ -155,15 +147,7 @@ impl Bug {
     /// It is about several nodes.
     #[must_use]
     pub const fn is_of_clusters(self) -> bool {
-        matches!(
-            self,
-            Self::StaleLeaderReads
-                | Self::ReplyOnAnotherLink
-                | Self::UnknownIsRetried
-                | Self::UnknownQueueDeleted
-                | Self::ConflictKept
-                | Self::PeersToldEarly
-        )
+        matches!(self, Self::UnknownIsRetried | Self::ConflictKept)
     }
 
     /// It is about several replicas of one shard.

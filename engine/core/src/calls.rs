@@ -195,8 +195,7 @@ impl Core {
     /// Whether a reply to this caller would arrive.
     pub(crate) fn is_there(&self, caller: Caller) -> bool {
         caller.at.node == self.me.node
-            || self.links.is_up(caller.at)
-                && (self.links.number(caller.at) == caller.link || is_planted(Bug::ReplyOnAnotherLink))
+            || self.links.is_up(caller.at) && self.links.number(caller.at) == caller.link
     }
 
     /// Serves a call of a shard that this core may lead.
@@ -222,9 +221,7 @@ impl Core {
             ShardRequest::Command(command) => {
                 replica.submit(command, CommandCaller { caller: Some(caller), queue });
             }
-            ShardRequest::Read(read) if replica.group.is_alone() || is_planted(Bug::StaleLeaderReads) => {
-                self.read(caller, shard, read);
-            }
+            ShardRequest::Read(read) if replica.group.is_alone() => self.read(caller, shard, read),
             ShardRequest::Read(read) => replica.submit_read(caller, read),
         }
     }

@@ -136,7 +136,7 @@ fn encode_kind(message: &MeshMessage, out: &mut Writer<'_>) -> bool {
         }
         MeshMessage::Summaries { summaries } => {
             out.u8(SUMMARIES);
-            list(out, summaries, |out, summary| encode_summary(out, summary));
+            list(out, summaries, encode_summary);
         }
         MeshMessage::Held { shards } => {
             out.u8(HELD);
@@ -579,12 +579,23 @@ fn encode_answer(answer: &Answer, out: &mut Writer<'_>) {
         Answer::Settled { ack, extend, release } => {
             out.u8(4);
             for outcomes in [ack, extend, release] {
-                list(out, outcomes, |out, outcome| out.u8(*outcome as u8));
+                list(out, outcomes, |out, outcome| {
+                    out.u8(match outcome {
+                        SettleOutcome::Ok => 0,
+                        SettleOutcome::Stale => 1,
+                        SettleOutcome::Unknown => 2,
+                    });
+                });
             }
         }
         Answer::Cancelled(outcome) => {
             out.u8(5);
-            out.u8(*outcome as u8);
+            out.u8(match outcome {
+                CancelOutcome::Cancelled => 0,
+                CancelOutcome::Leased => 1,
+                CancelOutcome::NotFound => 2,
+                CancelOutcome::Dead => 3,
+            });
         }
         Answer::Purged(count) => number(out, 6, *count),
         Answer::Redriven(count) => number(out, 7, *count),
@@ -687,8 +698,8 @@ const REASONS: [RefusedReason; 5] = [
     RefusedReason::NoQuorum,
 ];
 const SETTLED: [SettleOutcome; 3] = [SettleOutcome::Ok, SettleOutcome::Stale, SettleOutcome::Unknown];
-const CANCELLED: [CancelOutcome; 3] =
-    [CancelOutcome::Cancelled, CancelOutcome::Leased, CancelOutcome::NotFound];
+const CANCELLED: [CancelOutcome; 4] =
+    [CancelOutcome::Cancelled, CancelOutcome::Leased, CancelOutcome::NotFound, CancelOutcome::Dead];
 
 fn encode_delivery(delivery: &Delivery, out: &mut Writer<'_>) {
     let Delivery { id, key, priority, share, enqueued_at, lease_expires_at, payload: _ } = delivery;

@@ -9,7 +9,6 @@ use crate::replica::{Replica, Seen};
 use crate::sessions::Origin;
 use crate::{Core, Operation, OperationId, Output};
 use core::ops::Bound;
-use overtake_base::planted::{Bug, is_planted};
 use overtake_base::{QueueId, ShardId};
 use overtake_queue::command::Command;
 use overtake_queue::directory::{Directory, DirectoryAnswer, DirectoryCommand, QueueRecord, encode_commands};
@@ -463,10 +462,7 @@ impl Core {
         };
         let lacks =
             self.directory.on_shard(shard).filter_map(|entry| self.configuration(shard, &entry.record));
-        let deleted = replica.machine.queues().filter(|queue| {
-            let unknown = is_planted(Bug::UnknownQueueDeleted) && self.directory.by_id(*queue).is_none();
-            unknown || !self.directory.may_exist(*queue)
-        });
+        let deleted = replica.machine.queues().filter(|queue| !self.directory.may_exist(*queue));
         lacks.chain(deleted.map(|queue| Command::Delete { queue })).map(|command| (shard, command)).collect()
     }
 

@@ -187,11 +187,7 @@ impl Storage {
             batch = journal.append(Record::HardState { shard, term, vote, commit });
         }
         if let Some(number) = output.persist {
-            let after_sync = &mut output.messages_after_sync;
-            if is_planted(Bug::PeersToldEarly) {
-                output.messages.append(after_sync);
-            }
-            let messages = core::mem::take(after_sync);
+            let messages = core::mem::take(&mut output.messages_after_sync);
             self.persisting.push_back(Persisting { batch, shard, number, messages });
         }
     }

@@ -119,7 +119,7 @@ fn check_answered(case: &Case<'_>, totals: &Totals, found: &mut Found) {
         }
         answer => answer.is_some(),
     };
-    let sure = case.queue.reborn.is_empty() && case.queue.calls.iter().all(|call| known(call));
+    let sure = case.queue.reborn.is_empty() && case.queue.calls.iter().all(known);
     // A lease that was lost between nodes is counted and reached nobody.
     let delivered = if case.history.lossy { totals.deliveries } else { delivered };
     if sure && (totals.enqueued, totals.acked, totals.deliveries) != (stored, acked, delivered) {

@@ -1,6 +1,7 @@
 //! What must hold of the nodes together at every moment, whatever clients see: one leader a term, and one state of a shard
 //! at one place of its log, on every replica and in every life.
 
+use overtake_base::hash::stable;
 use overtake_core::Core;
 use std::collections::BTreeMap;
 
@@ -41,7 +42,7 @@ impl Watch {
         let seen = &mut self.seen;
         let states = value.digests_where(|shard, index| {
             let before = seen.entry((node, core, shard)).or_default();
-            let news = *before != index && overtake_base::hash::stable(&index.to_le_bytes()) % ONE_IN == 0;
+            let news = *before != index && stable(&index.to_le_bytes()).is_multiple_of(ONE_IN);
             *before = index;
             news
         });

@@ -300,16 +300,21 @@ impl ClusterWorld {
                 stream.lose(end, from_ns);
             }
         }
-        if stream.breaking || stream.up == [false; 2] {
+        if stream.breaking {
             return;
+        }
+        if stream.up == [false; 2] {
+            // Nobody was told of it yet, and nobody will be.
+            stream.number += 1;
+            return self.dial_later(pair);
         }
         stream.breaking = true;
         let number = stream.number;
         self.net.broken += 1;
-        for end in 0..2 {
+        for (end, place) in places.into_iter().enumerate() {
             let most_ns = if quickly { RESET_NS_MAX } else { NOTICE_NS_MAX };
             let at_ns = self.time_ns + self.random.below(most_ns);
-            let life = self.nodes[places[end]].life;
+            let life = self.nodes[place].life;
             self.schedule(at_ns, Happening::Told { pair, end, number, life, up: false });
         }
     }
@@ -342,8 +347,8 @@ impl ClusterWorld {
         stream.lost_from_ns = [None; 2];
         let number = stream.number;
         self.net.made += 1;
-        for end in 0..2 {
-            let life = self.nodes[places[end]].life;
+        for (end, place) in places.into_iter().enumerate() {
+            let life = self.nodes[place].life;
             let at_ns = self.time_ns + self.random.below(NANOS_PER_MS);
             self.schedule(at_ns, Happening::Told { pair, end, number, life, up: true });
         }

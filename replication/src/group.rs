@@ -29,6 +29,10 @@ pub const HEARTBEAT_TICKS: u16 = 2;
 pub const ENTRY_BYTES_MAX: usize = 7 * 1024 * 1024;
 /// A leader refuses proposals beyond this many bytes that are not committed yet. One proposal always passes.
 pub const UNCOMMITTED_BYTES_MAX: u64 = 32 * 1024 * 1024;
+/// Bytes of applied entries that are kept in memory for peers that are a little behind.
+pub const MEMORY_BYTES: usize = 64 * 1024;
+/// Bytes of applied entries that are kept in memory, whoever lacks them.
+pub const MEMORY_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Append messages under way to one follower, at most.
 const APPENDS_UNDER_WAY_MAX: usize = 256;
 
@@ -68,7 +72,8 @@ impl Group {
             commit: start.hard_state.commit,
             ..eraftpb::HardState::default()
         };
-        let tail = LogTail::new(&start.voters, hard_state, recovered.checkpoint, recovered.entries.into());
+        let (checkpoint, older) = (recovered.checkpoint, &recovered.older);
+        let tail = LogTail::new(&start.voters, hard_state, checkpoint, older, recovered.entries.into());
         let raft_config = Config {
             id: config.node.0,
             election_tick: usize::from(ELECTION_TICKS),
@@ -162,6 +167,44 @@ impl Group {
         result.map_err(|_| GroupError::Refused("a message that cannot be stepped"))
     }
 
+    /// Whether this node is the only voter: it needs no ticks and no one's leave.
+    #[must_use]
+    pub fn is_alone(&self) -> bool {
+        self.raft.raft.prs().is_singleton()
+    }
+
+    /// What is under way to this peer may be lost.
+    pub fn unreachable(&mut self, peer: NodeId) {
+        if self.raft.raft.prs().get(peer.0).is_some() {
+            self.raft.report_unreachable(peer.0);
+            self.keep_timeout();
+        }
+    }
+
+    /// Asks for leave to answer a read: a quorum must say that it still follows this leader. [`GroupOutput::reads`]
+    /// names it then; never, where this replica stops leading first. Numbers count up from 1.
+    pub fn read(&mut self, number: u64) {
+        self.raft.read_index(message::read_context(number));
+    }
+
+    /// Lets another voter lead, once it has the whole log. Gives up by itself after an election time-out.
+    pub fn transfer(&mut self, to: NodeId) {
+        if self.is_leader() && self.raft.raft.prs().get(to.0).is_some() {
+            self.raft.transfer_leader(to.0);
+            self.keep_timeout();
+        }
+    }
+
+    /// Whether a leader knows a peer to answer, and to lack hardly anything: it could lead in a moment.
+    #[must_use]
+    pub fn could_lead(&self, peer: NodeId) -> bool {
+        const ENTRIES_BEHIND_MAX: u64 = 16;
+        let progress = self.raft.raft.prs().get(peer.0);
+        progress.is_some_and(|progress| {
+            progress.recent_active && progress.matched + ENTRIES_BEHIND_MAX >= self.last_index()
+        })
+    }
+
     /// Whether this replica leads (as far as it knows).
     #[must_use]
     pub fn is_leader(&self) -> bool {
@@ -187,6 +230,12 @@ impl Group {
     #[must_use]
     pub fn commit(&self) -> u64 {
         self.raft.raft.raft_log.committed
+    }
+
+    /// Up to where the state machine said that it has applied entries.
+    #[must_use]
+    pub fn last_applied(&self) -> u64 {
+        self.raft.raft.raft_log.applied()
     }
 
     /// Index of the newest entry, durable or not.
@@ -219,7 +268,9 @@ impl Group {
     /// Whether [`Group::output`] would say anything.
     #[must_use]
     pub fn has_output(&self) -> bool {
-        self.raft.has_ready() || self.held.front().is_some_and(|(number, ..)| *number <= self.persisted)
+        self.raft.has_ready()
+            || self.held.front().is_some_and(|(number, ..)| *number <= self.persisted)
+            || self.raft.store().wants_older()
     }
 
     /// Replaces `out` by what this group wants done. Called once a turn, after all inputs.
@@ -233,10 +284,13 @@ impl Group {
         out.messages.clear();
         out.messages_after_sync.clear();
         out.committed.clear();
+        out.reads.clear();
+        out.wanted.clear();
         self.release_held(&mut out.messages);
         if self.raft.has_ready() {
             self.take_ready(out);
         }
+        self.raft.mut_store().older().take_news(&mut out.wanted);
     }
 
     fn release_held(&mut self, messages: &mut Vec<(NodeId, Bytes)>) {
@@ -261,6 +315,10 @@ impl Group {
             out.messages.append(&mut out.messages_after_sync);
         }
         out.committed.extend(ready.take_committed_entries().into_iter().map(from_raft));
+        out.reads.extend(ready.take_read_states().into_iter().filter_map(|read| {
+            let number = u64::from_le_bytes(read.request_ctx.try_into().ok()?);
+            Some((number, read.index))
+        }));
         self.delivered = out.committed.last().map_or(self.delivered, |entry| entry.index);
         if ready.must_sync() {
             out.persist = Some(number);
@@ -336,12 +394,40 @@ impl Group {
         self.raft.raft.prs().iter().map(|(_, progress)| progress.matched).min().unwrap_or(0)
     }
 
-    /// Entries up to `index` are not needed in memory any more. Entries that were not applied are kept, whatever is
-    /// asked. A leader cannot bring a follower up that lacks what was forgotten: compact no further than
-    /// [`Group::replicated`] where followers matter.
+    /// Leaves entries up to `index` to the journal. Entries that were not applied are kept in memory, whatever is asked.
     pub fn compact(&mut self, index: u64) {
         let applied = self.raft.raft.raft_log.applied();
         self.raft.mut_store().compact(index.min(applied));
+    }
+
+    /// Leaves to the journal what no peer is likely to need soon: what was applied, but for the newest
+    /// [`MEMORY_BYTES`], and for what some voter lacks, up to [`MEMORY_BYTES_MAX`].
+    pub fn trim(&mut self) {
+        let applied = self.raft.raft.raft_log.applied();
+        if self.is_alone() {
+            return self.raft.mut_store().compact(applied);
+        }
+        let needed = if self.is_leader() { self.replicated() } else { applied };
+        let tail = self.raft.mut_store();
+        while tail.first() <= applied
+            && (tail.bytes() > MEMORY_BYTES_MAX || tail.bytes() > MEMORY_BYTES && tail.first() <= needed)
+        {
+            tail.compact(tail.first());
+        }
+    }
+
+    /// The journal holds no entries before `index` any more: a peer that lacks one needs a snapshot.
+    pub fn released(&mut self, index: u64) {
+        self.raft.mut_store().forget(index.saturating_sub(1));
+    }
+
+    /// Entries from `low` on, as [`GroupOutput::wanted`] asked, as many as the caller thinks fit; none where the journal
+    /// does not hold them any more.
+    pub fn older_read(&mut self, low: u64, entries: Vec<LogEntry>) {
+        for context in self.raft.mut_store().older().take_read(low, entries) {
+            self.raft.on_entries_fetched(context);
+        }
+        self.keep_timeout();
     }
 
     /// An entry that is still in memory and was put out already.

@@ -42,7 +42,7 @@ pub fn check(
     }
     match &message.kind {
         // The library advances its commit to this number, and panics where the log ends before.
-        PeerMessageKind::Heartbeat { commit } if *commit > replica.last_index => {
+        PeerMessageKind::Heartbeat { commit, .. } if *commit > replica.last_index => {
             Err(GroupError::Refused("a leader says committed what this log does not hold"))
         }
         // It would note the number as replicated, send appends that start past its own log, and heartbeats that make
@@ -92,10 +92,13 @@ mod tests {
 
     #[test]
     fn a_heartbeat_may_commit_only_what_is_here() {
-        assert!(!refused(REPLICA, 5, PeerMessageKind::Heartbeat { commit: 10 }));
-        assert!(refused(REPLICA, 5, PeerMessageKind::Heartbeat { commit: 11 }));
-        assert!(refused(REPLICA, 6, PeerMessageKind::Heartbeat { commit: 11 }));
-        assert!(!refused(REPLICA, 4, PeerMessageKind::Heartbeat { commit: 11 }), "an old leader is answered");
+        assert!(!refused(REPLICA, 5, PeerMessageKind::Heartbeat { commit: 10, read: 0 }));
+        assert!(refused(REPLICA, 5, PeerMessageKind::Heartbeat { commit: 11, read: 0 }));
+        assert!(refused(REPLICA, 6, PeerMessageKind::Heartbeat { commit: 11, read: 0 }));
+        assert!(
+            !refused(REPLICA, 4, PeerMessageKind::Heartbeat { commit: 11, read: 0 }),
+            "an old leader is answered"
+        );
     }
 
     #[test]

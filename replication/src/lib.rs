@@ -5,7 +5,7 @@
 //!
 //! * [`types`]: the words (what a group is told and what it wants done);
 //! * `recovery`: refuses what was read from disk where consensus could not go on from it;
-//! * `tail`: the part of the log that is kept in memory;
+//! * `tail`: the part of the log that is kept in memory; `older`: the part that is not;
 //! * `message`: the bytes of peers' messages;
 //! * `guard`: refuses peers' messages that consensus would panic on;
 //! * `group`: the turn: inputs in, one output out, several outputs on their way to the disk at once.
@@ -16,6 +16,7 @@ mod error;
 mod group;
 mod guard;
 mod message;
+mod older;
 mod recovery;
 mod tail;
 pub mod types;

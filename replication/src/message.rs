@@ -11,9 +11,10 @@ use crate::NUMBER_MAX;
 use crate::group::ENTRY_BYTES_MAX;
 use bytes::Bytes;
 use overtake_base::{Malformed, NodeId, Reader, ShardId, Writer};
+use raft::CAMPAIGN_TRANSFER;
 use raft::eraftpb::{Entry, Message, MessageType};
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 /// Most entries of one message.
 const ENTRIES_MAX: usize = 1 << 20;
 /// Bytes of an entry without its data.
@@ -51,14 +52,17 @@ pub enum PeerMessageKind {
     Append { index: u64, log_term: u64, commit: u64, entries: Vec<(u64, Bytes)> },
     /// Has the log up to `index`; or `reject`: does not match there, try at `hint`, which is of `hint_term`.
     AppendResponse { index: u64, commit: u64, reject: bool, hint: u64, hint_term: u64 },
-    /// Wants a vote (`pre`: would get one) with a log that ends at `index`.
-    RequestVote { pre: bool, index: u64, log_term: u64, commit: u64, commit_term: u64 },
+    /// Wants a vote (`pre`: would get one) with a log that ends at `index`. `transfer`: the leader asked it to.
+    RequestVote { pre: bool, transfer: bool, index: u64, log_term: u64, commit: u64, commit_term: u64 },
     /// Gives a vote, or not.
     Vote { pre: bool, reject: bool, commit: u64, commit_term: u64 },
-    /// Leads; up to `commit` (which the receiver has) is committed.
-    Heartbeat { commit: u64 },
+    /// Leads; up to `commit` (which the receiver has) is committed. `read` names a read that waits for a quorum to say
+    /// that it still leads; 0 = none.
+    Heartbeat { commit: u64, read: u64 },
     /// Hears.
-    HeartbeatResponse { commit: u64 },
+    HeartbeatResponse { commit: u64, read: u64 },
+    /// Leads, and wants the receiver, which has the whole log, to lead instead.
+    TimeoutNow,
 }
 
 impl PeerMessageKind {
@@ -72,6 +76,7 @@ impl PeerMessageKind {
             Self::Vote { pre: true, .. } => PRE_VOTE,
             Self::Heartbeat { .. } => HEARTBEAT,
             Self::HeartbeatResponse { .. } => HEARTBEAT_RESPONSE,
+            Self::TimeoutNow => TIMEOUT_NOW,
         }
     }
 }
@@ -84,6 +89,7 @@ const VOTE: u8 = 5;
 const PRE_VOTE: u8 = 6;
 const HEARTBEAT: u8 = 7;
 const HEARTBEAT_RESPONSE: u8 = 8;
+const TIMEOUT_NOW: u8 = 9;
 
 /// Encodes what the library wants sent. Kinds that this crate never lets it produce come out as nothing.
 pub fn encode(shard: ShardId, message: Message) -> Option<(NodeId, Bytes)> {
@@ -104,6 +110,7 @@ fn from_raft(mut m: Message) -> Option<PeerMessage> {
         },
         MessageType::MsgRequestVote | MessageType::MsgRequestPreVote => PeerMessageKind::RequestVote {
             pre: m.get_msg_type() == MessageType::MsgRequestPreVote,
+            transfer: m.context == CAMPAIGN_TRANSFER,
             index: m.index,
             log_term: m.log_term,
             commit: m.commit,
@@ -117,11 +124,24 @@ fn from_raft(mut m: Message) -> Option<PeerMessage> {
                 commit_term: m.commit_term,
             }
         }
-        MessageType::MsgHeartbeat => PeerMessageKind::Heartbeat { commit: m.commit },
-        MessageType::MsgHeartbeatResponse => PeerMessageKind::HeartbeatResponse { commit: m.commit },
+        MessageType::MsgHeartbeat => PeerMessageKind::Heartbeat { commit: m.commit, read: read_of(&m) },
+        MessageType::MsgHeartbeatResponse => {
+            PeerMessageKind::HeartbeatResponse { commit: m.commit, read: read_of(&m) }
+        }
+        MessageType::MsgTimeoutNow => PeerMessageKind::TimeoutNow,
         _ => return None,
     };
     Some(PeerMessage { term: m.term, kind })
+}
+
+/// The number of the read that a heartbeat carries; 0 = none.
+fn read_of(m: &Message) -> u64 {
+    m.context.as_ref().try_into().map_or(0, u64::from_le_bytes)
+}
+
+/// The library's form of a read's number.
+pub fn read_context(read: u64) -> Vec<u8> {
+    if read == 0 { Vec::new() } else { read.to_le_bytes().to_vec() }
 }
 
 fn append_from_raft(m: &mut Message) -> PeerMessageKind {
@@ -167,16 +187,18 @@ fn encode_one(address: Address, message: &PeerMessage) -> Vec<u8> {
             out.bool(*reject);
             numbers(&mut out, [hint, hint_term]);
         }
-        PeerMessageKind::RequestVote { index, log_term, commit, commit_term, .. } => {
+        PeerMessageKind::RequestVote { transfer, index, log_term, commit, commit_term, .. } => {
+            out.bool(*transfer);
             numbers(&mut out, [index, log_term, commit, commit_term]);
         }
         PeerMessageKind::Vote { reject, commit, commit_term, .. } => {
             out.bool(*reject);
             numbers(&mut out, [commit, commit_term]);
         }
-        PeerMessageKind::Heartbeat { commit } | PeerMessageKind::HeartbeatResponse { commit } => {
-            out.u64(*commit);
+        PeerMessageKind::Heartbeat { commit, read } | PeerMessageKind::HeartbeatResponse { commit, read } => {
+            numbers(&mut out, [commit, read]);
         }
+        PeerMessageKind::TimeoutNow => {}
     }
     bytes
 }
@@ -214,6 +236,7 @@ fn decode_kind(input: &mut Reader<'_>, kind: u8, term: u64) -> Result<PeerMessag
         },
         REQUEST_VOTE | REQUEST_PRE_VOTE => PeerMessageKind::RequestVote {
             pre: kind == REQUEST_PRE_VOTE,
+            transfer: input.bool("transfer")?,
             index: number(input, "index")?,
             log_term: number(input, "log term")?,
             commit: number(input, "commit")?,
@@ -225,8 +248,13 @@ fn decode_kind(input: &mut Reader<'_>, kind: u8, term: u64) -> Result<PeerMessag
             commit: number(input, "commit")?,
             commit_term: number(input, "commit term")?,
         },
-        HEARTBEAT => PeerMessageKind::Heartbeat { commit: number(input, "commit")? },
-        HEARTBEAT_RESPONSE => PeerMessageKind::HeartbeatResponse { commit: number(input, "commit")? },
+        HEARTBEAT => {
+            PeerMessageKind::Heartbeat { commit: number(input, "commit")?, read: input.u64("read")? }
+        }
+        HEARTBEAT_RESPONSE => {
+            PeerMessageKind::HeartbeatResponse { commit: number(input, "commit")?, read: input.u64("read")? }
+        }
+        TIMEOUT_NOW => PeerMessageKind::TimeoutNow,
         _ => return Err(Malformed("message kind")),
     })
 }
@@ -275,7 +303,10 @@ pub fn to_raft(from: NodeId, to: NodeId, message: PeerMessage) -> Message {
             (m.reject_hint, m.log_term) = (hint, hint_term);
             MessageType::MsgAppendResponse
         }
-        PeerMessageKind::RequestVote { pre, index, log_term, commit, commit_term } => {
+        PeerMessageKind::RequestVote { pre, transfer, index, log_term, commit, commit_term } => {
+            if transfer {
+                m.context = Bytes::from_static(CAMPAIGN_TRANSFER);
+            }
             (m.index, m.log_term, m.commit, m.commit_term) = (index, log_term, commit, commit_term);
             if pre { MessageType::MsgRequestPreVote } else { MessageType::MsgRequestVote }
         }
@@ -283,14 +314,15 @@ pub fn to_raft(from: NodeId, to: NodeId, message: PeerMessage) -> Message {
             (m.reject, m.commit, m.commit_term) = (reject, commit, commit_term);
             if pre { MessageType::MsgRequestPreVoteResponse } else { MessageType::MsgRequestVoteResponse }
         }
-        PeerMessageKind::Heartbeat { commit } => {
-            m.commit = commit;
+        PeerMessageKind::Heartbeat { commit, read } => {
+            (m.commit, m.context) = (commit, read_context(read).into());
             MessageType::MsgHeartbeat
         }
-        PeerMessageKind::HeartbeatResponse { commit } => {
-            m.commit = commit;
+        PeerMessageKind::HeartbeatResponse { commit, read } => {
+            (m.commit, m.context) = (commit, read_context(read).into());
             MessageType::MsgHeartbeatResponse
         }
+        PeerMessageKind::TimeoutNow => MessageType::MsgTimeoutNow,
     };
     m.set_msg_type(kind);
     m
@@ -305,8 +337,14 @@ mod tests {
 
     fn all_kinds() -> Vec<PeerMessageKind> {
         let entries = vec![(2, Bytes::from_static(b"ab")), (4, Bytes::new())];
-        let vote_request =
-            |pre| PeerMessageKind::RequestVote { pre, index: 5, log_term: 2, commit: 4, commit_term: 1 };
+        let vote_request = |pre| PeerMessageKind::RequestVote {
+            pre,
+            transfer: !pre,
+            index: 5,
+            log_term: 2,
+            commit: 4,
+            commit_term: 1,
+        };
         let vote = |pre| PeerMessageKind::Vote { pre, reject: true, commit: 4, commit_term: 1 };
         vec![
             PeerMessageKind::Append { index: 5, log_term: 2, commit: 4, entries },
@@ -315,8 +353,9 @@ mod tests {
             vote_request(true),
             vote(false),
             vote(true),
-            PeerMessageKind::Heartbeat { commit: 4 },
-            PeerMessageKind::HeartbeatResponse { commit: 4 },
+            PeerMessageKind::Heartbeat { commit: 4, read: 6 },
+            PeerMessageKind::HeartbeatResponse { commit: 4, read: 0 },
+            PeerMessageKind::TimeoutNow,
         ]
     }
 
@@ -340,9 +379,9 @@ mod tests {
     fn golden_bytes() {
         let bytes = |kind| encode_one(ADDRESS, &PeerMessage { term: 7, kind });
         let all: Vec<u8> = all_kinds().into_iter().flat_map(bytes).collect();
-        assert_eq!(all.len(), 74 + 53 + 52 + 52 + 37 + 37 + 28 + 28);
+        assert_eq!(all.len(), 74 + 53 + 53 + 53 + 37 + 37 + 36 + 36 + 20);
         let append: Vec<u8> = [
-            &[1, 2, 1][..],
+            &[2, 2, 1][..],
             &[3, 0, 0, 0, 0, 0, 0, 0, 1],
             &[7, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0],
             &[2, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0],
@@ -354,7 +393,7 @@ mod tests {
         assert_eq!(&all[..append.len()], append);
         assert_eq!(
             overtake_base::checksum::checksum(0, &all),
-            0x92a4_0abe_9042_52c9,
+            0x7e67_c875_f81e_bc17,
             "the layout changed: raise the version"
         );
     }
@@ -377,7 +416,7 @@ mod tests {
 
     #[test]
     fn unknown_kinds_of_the_library_are_not_sent() {
-        for kind in [MessageType::MsgSnapshot, MessageType::MsgTimeoutNow, MessageType::MsgPropose] {
+        for kind in [MessageType::MsgSnapshot, MessageType::MsgTransferLeader, MessageType::MsgPropose] {
             let mut message = Message { to: 2, term: 1, ..Message::default() };
             message.set_msg_type(kind);
             assert_eq!(encode(ADDRESS.shard, message), None);
@@ -386,8 +425,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_read_without_panic(bytes: Vec<u8>, kind in 0..10_u8) {
-            let head = [&[1, 2, 1, 3, 0, 0, 0, 0, 0, 0, 0, kind, 1, 0, 0, 0, 0, 0, 0, 0][..], &bytes].concat();
+        fn any_bytes_are_read_without_panic(bytes: Vec<u8>, kind in 0..11_u8) {
+            let head = [&[2, 2, 1, 3, 0, 0, 0, 0, 0, 0, 0, kind, 1, 0, 0, 0, 0, 0, 0, 0][..], &bytes].concat();
             if let Ok((address, message)) = decode(&head) {
                 prop_assert_eq!(encode_one(address, &message), head, "one spelling");
             }

@@ -25,6 +25,7 @@ pub fn validate(config: &GroupConfig, recovered: &RecoveredGroup) -> Result<Star
     if (checkpoint_index == 0) != (checkpoint_term == 0) {
         return Err(GroupError::Corrupt("a checkpoint has both an index and a term, or neither"));
     }
+    validate_older(recovered)?;
     let (last_index, last_term) = validate_entries(recovered)?;
     let HardState { term, vote, commit } = recovered.hard_state;
     if term > NUMBER_MAX || last_index > NUMBER_MAX {
@@ -54,6 +55,19 @@ fn validate_voters(node: u64, voters: &[u64]) -> Result<(), GroupError> {
     }
     if !voters.contains(&node) {
         return Err(GroupError::Config("this node is not among the voters"));
+    }
+    Ok(())
+}
+
+fn validate_older(recovered: &RecoveredGroup) -> Result<(), GroupError> {
+    let (checkpoint, checkpoint_term) = recovered.checkpoint;
+    let mut before = (0, 0);
+    for (first, term) in &recovered.older {
+        let fits = *first > before.0 && *first <= checkpoint && *term > before.1 && *term <= checkpoint_term;
+        if !fits {
+            return Err(GroupError::Corrupt("entries before the checkpoint are out of order"));
+        }
+        before = (*first, *term);
     }
     Ok(())
 }
@@ -102,6 +116,7 @@ mod tests {
             checkpoint: (6, 3),
             voters: vec![],
             entries: vec![entry(7, 3), entry(8, 5)],
+            older: vec![(2, 1), (4, 3)],
         }
     }
 
@@ -143,6 +158,10 @@ mod tests {
             r.checkpoint = (u64::MAX, 3);
             r.entries.clear();
         }));
+        assert!(refused(|r| r.older[1].0 = 2));
+        assert!(refused(|r| r.older[1].0 = 7));
+        assert!(refused(|r| r.older[1].1 = 4));
+        assert!(refused(|r| r.older[0].1 = 0));
         assert!(refused(|r| r.entries.clear()), "the log ends before its commit");
     }
 

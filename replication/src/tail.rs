@@ -1,7 +1,9 @@
-//! The part of a group's log that is kept in memory: every entry after the compaction point, whether it is durable
-//! already or only on its way to the disk. Consensus reads it through the `Storage` trait.
+//! A group's log as consensus reads it through the `Storage` trait. Every entry after the compaction point is in memory,
+//! whether it is durable already or only on its way to the disk; what is before it is in the journal.
 
+use crate::older::Older;
 use crate::types::{EntryKind, LogEntry};
+use core::cell::RefCell;
 use raft::eraftpb::{ConfState, Entry, EntryType, HardState, Snapshot};
 use raft::{Error, GetEntriesContext, RaftState, Result, Storage, StorageError};
 use std::collections::VecDeque;
@@ -12,24 +14,50 @@ pub const ENTRY_OVERHEAD_BYTES: usize = 32;
 /// Entries `compacted.index + 1 ..`, without gaps.
 pub struct LogTail {
     initial: RaftState,
-    /// Index and term of the last entry that was forgotten; 0, 0 = none.
+    /// Index and term of the last entry that is not in memory; 0, 0 = none.
     compacted: (u64, u64),
     entries: VecDeque<LogEntry>,
+    /// Bytes of those.
+    bytes: usize,
+    /// What is before them. Consensus asks for it through a shared reference.
+    older: RefCell<Older>,
+}
+
+fn weight(entry: &LogEntry) -> usize {
+    entry.data.len() + ENTRY_OVERHEAD_BYTES
 }
 
 impl LogTail {
-    /// A tail of validated parts. `entries` start right after `compacted`.
+    /// A tail of validated parts. `entries` start right after `compacted`; `older` are the runs of terms before.
     pub fn new(
         voters: &[u64],
         hard_state: HardState,
         compacted: (u64, u64),
+        older: &[(u64, u64)],
         entries: VecDeque<LogEntry>,
     ) -> Self {
         let conf_state = ConfState { voters: voters.to_vec(), ..ConfState::default() };
-        Self { initial: RaftState::new(hard_state, conf_state), compacted, entries }
+        let bytes = entries.iter().map(weight).sum();
+        let older = RefCell::new(Older::new(compacted, older));
+        Self { initial: RaftState::new(hard_state, conf_state), compacted, entries, bytes, older }
     }
 
-    /// Index of the oldest entry that is still here (or will be next).
+    /// The part that is in the journal only.
+    pub fn older(&mut self) -> &mut Older {
+        self.older.get_mut()
+    }
+
+    /// Whether entries of the journal are wanted that nobody was asked for.
+    pub fn wants_older(&self) -> bool {
+        self.older.borrow().has_news()
+    }
+
+    /// Bytes in memory.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Index of the oldest entry that is in memory (or will be next).
     pub fn first(&self) -> u64 {
         self.compacted.0 + 1
     }
@@ -50,6 +78,9 @@ impl LogTail {
         if index == self.compacted.0 {
             return Some(self.compacted.1);
         }
+        if index < self.compacted.0 {
+            return self.older.borrow().term_at(index, self.compacted.0);
+        }
         self.entry(index).map(|entry| entry.term)
     }
 
@@ -59,17 +90,56 @@ impl LogTail {
             (self.first()..=self.last() + 1).contains(&entry.index),
             "an entry that leaves a gap, or replaces a forgotten (so committed) one, would corrupt the log"
         );
-        self.entries.truncate((entry.index - self.first()) as usize);
+        let kept = (entry.index - self.first()) as usize;
+        self.bytes -= self.entries.range(kept..).map(weight).sum::<usize>();
+        self.entries.truncate(kept);
+        self.bytes += weight(&entry);
         self.entries.push_back(entry);
     }
 
-    /// Forgets entries up to `index`, keeping its term.
+    /// Leaves entries up to `index` to the journal.
     pub fn compact(&mut self, index: u64) {
-        let Some(term) = self.term_at(index) else { return };
-        if index >= self.first() {
-            self.entries.drain(..(index - self.compacted.0) as usize);
-            self.compacted = (index, term);
+        if index > self.last() {
+            return;
         }
+        let older = self.older.get_mut();
+        while self.compacted.0 < index
+            && let Some(entry) = self.entries.pop_front()
+        {
+            self.bytes -= weight(&entry);
+            older.push(entry.index, entry.term);
+            self.compacted = (entry.index, entry.term);
+        }
+    }
+
+    /// The journal does not hold entries up to `index` any more.
+    pub fn forget(&mut self, index: u64) {
+        let end = self.compacted.0;
+        if index >= end {
+            *self.older.get_mut() = Older::new(self.compacted, &[]);
+        } else {
+            self.older.get_mut().forget(index, end);
+        }
+    }
+
+    /// Entries that were read from the journal, as many as fit; else asks for them.
+    fn older_entries(
+        &self,
+        low: u64,
+        high: u64,
+        room_bytes: u64,
+        context: GetEntriesContext,
+    ) -> Result<Vec<Entry>> {
+        if low < self.older.borrow().first() || !context.can_async() {
+            return Err(Error::Store(StorageError::Compacted));
+        }
+        let mut older = self.older.borrow_mut();
+        let read = older.entries(low);
+        if read.is_empty() {
+            older.want(low, context);
+            return Err(Error::Store(StorageError::LogTemporarilyUnavailable));
+        }
+        Ok(fitting(read.iter().take_while(|entry| entry.index < high), room_bytes))
     }
 }
 
@@ -91,6 +161,20 @@ pub fn from_raft(entry: Entry) -> LogEntry {
     LogEntry { term: entry.term, index: entry.index, kind, data: entry.data }
 }
 
+/// The first entries, as many as fit, but one at least.
+fn fitting<'a>(entries: impl Iterator<Item = &'a LogEntry>, mut room_bytes: u64) -> Vec<Entry> {
+    let mut out = Vec::new();
+    for entry in entries {
+        let bytes = weight(entry) as u64;
+        if bytes > room_bytes && !out.is_empty() {
+            break;
+        }
+        room_bytes = room_bytes.saturating_sub(bytes);
+        out.push(to_raft(entry));
+    }
+    out
+}
+
 impl Storage for LogTail {
     fn initial_state(&self) -> Result<RaftState> {
         Ok(self.initial.clone())
@@ -101,31 +185,22 @@ impl Storage for LogTail {
         low: u64,
         high: u64,
         max_size: impl Into<Option<u64>>,
-        _context: GetEntriesContext,
+        context: GetEntriesContext,
     ) -> Result<Vec<Entry>> {
+        let room_bytes = max_size.into().unwrap_or(u64::MAX);
         if low < self.first() {
-            return Err(Error::Store(StorageError::Compacted));
+            return self.older_entries(low, high, room_bytes, context);
         }
         if high > self.last() + 1 {
             return Err(Error::Store(StorageError::Unavailable));
         }
         let from = (low - self.first()) as usize;
         let to = (high - self.first()) as usize;
-        let mut room_bytes = max_size.into().unwrap_or(u64::MAX);
-        let mut out = Vec::with_capacity(to.saturating_sub(from));
-        for entry in self.entries.range(from..to) {
-            let bytes = (entry.data.len() + ENTRY_OVERHEAD_BYTES) as u64;
-            if bytes > room_bytes && !out.is_empty() {
-                break;
-            }
-            room_bytes = room_bytes.saturating_sub(bytes);
-            out.push(to_raft(entry));
-        }
-        Ok(out)
+        Ok(fitting(self.entries.range(from..to), room_bytes))
     }
 
     fn term(&self, index: u64) -> Result<u64> {
-        self.term_at(index).ok_or(Error::Store(if index < self.first() {
+        self.term_at(index).ok_or(Error::Store(if index < self.older.borrow().first() {
             StorageError::Compacted
         } else {
             StorageError::Unavailable
@@ -133,7 +208,7 @@ impl Storage for LogTail {
     }
 
     fn first_index(&self) -> Result<u64> {
-        Ok(self.first())
+        Ok(self.older.borrow().first())
     }
 
     fn last_index(&self) -> Result<u64> {
@@ -158,7 +233,7 @@ mod tests {
 
     fn tail(terms: &[u64]) -> LogTail {
         let entries = (1..).zip(terms).map(|(index, term)| entry(index, *term)).collect();
-        LogTail::new(&[1], HardState::default(), (0, 0), entries)
+        LogTail::new(&[1], HardState::default(), (0, 0), &[], entries)
     }
 
     fn read(tail: &LogTail, low: u64, high: u64, max: u64) -> Result<Vec<u64>> {
@@ -181,7 +256,11 @@ mod tests {
     fn compaction_keeps_the_term_of_its_point() {
         let mut tail = tail(&[1, 2, 3, 4]);
         tail.compact(2);
-        assert_eq!((tail.first(), tail.last()), (3, 4));
+        assert_eq!((tail.first(), tail.last(), tail.first_index()), (3, 4, Ok(1)));
+        assert_eq!((tail.term(1), tail.term(2)), (Ok(1), Ok(2)));
+        assert_eq!(read(&tail, 1, 4, u64::MAX), Err(Error::Store(StorageError::Compacted)), "not at once");
+        tail.forget(2);
+        assert_eq!(tail.first_index(), Ok(3));
         assert_eq!(tail.term(2), Ok(2));
         assert_eq!(tail.term(1), Err(Error::Store(StorageError::Compacted)));
         assert_eq!(tail.term(5), Err(Error::Store(StorageError::Unavailable)));
@@ -194,6 +273,37 @@ mod tests {
         assert_eq!((tail.first(), tail.last(), tail.term(4)), (5, 4, Ok(4)));
         tail.append(entry(5, 4));
         assert_eq!(tail.last(), 5);
+    }
+
+    #[test]
+    fn what_only_the_journal_holds_is_asked_for_and_handed_on() {
+        let mut tail = tail(&[1, 1, 2, 2, 3]);
+        tail.compact(4);
+        let ask = |tail: &LogTail, low| tail.entries(low, 6, u64::MAX, GetEntriesContext::empty(true));
+        for _ in 0..2 {
+            assert_eq!(ask(&tail, 2), Err(Error::Store(StorageError::LogTemporarilyUnavailable)));
+        }
+        assert!(tail.wants_older());
+        let mut asked = Vec::new();
+        tail.older().take_news(&mut asked);
+        assert_eq!((asked, tail.wants_older()), (vec![2], false));
+        let told = tail.older().take_read(2, vec![entry(2, 1), entry(3, 2)]);
+        assert_eq!(told.len(), 2);
+        let found = |low| ask(&tail, low).map(|entries| entries.iter().map(|e| e.index).collect::<Vec<_>>());
+        assert_eq!((found(2), found(3), found(5)), (Ok(vec![2, 3]), Ok(vec![3]), Ok(vec![5])));
+        assert_eq!((1..=5).map(|index| tail.term(index).unwrap()).collect::<Vec<_>>(), [1, 1, 2, 2, 3]);
+        tail.forget(3);
+        assert_eq!((tail.first_index(), tail.term(3), tail.term(4)), (Ok(4), Ok(2), Ok(2)));
+        assert_eq!(ask(&tail, 2), Err(Error::Store(StorageError::Compacted)));
+        assert_eq!(tail.bytes(), 100);
+    }
+
+    #[test]
+    fn terms_before_a_checkpoint_are_known_from_the_journal() {
+        let entries = [entry(8, 5)].into();
+        let tail = LogTail::new(&[1], HardState::default(), (7, 4), &[(3, 1), (5, 4)], entries);
+        assert_eq!((tail.first_index(), tail.term(2)), (Ok(4), Err(Error::Store(StorageError::Compacted))));
+        assert_eq!((3..=8).map(|index| tail.term(index).unwrap()).collect::<Vec<_>>(), [1, 1, 4, 4, 4, 5]);
     }
 
     #[test]

@@ -61,6 +61,9 @@ pub struct RecoveredGroup {
     pub voters: Vec<NodeId>,
     /// Entries after the checkpoint, without gaps.
     pub entries: Vec<LogEntry>,
+    /// What the journal still holds of the entries up to the checkpoint, without gaps: first index and term of each run
+    /// of entries of one term. [`GroupOutput::wanted`] asks for them.
+    pub older: Vec<(u64, u64)>,
 }
 
 /// What a group wants done, taken once a turn. Fill order is meaning: append `entries` and `hard_state` to the journal,
@@ -79,4 +82,9 @@ pub struct GroupOutput {
     pub messages_after_sync: Vec<(NodeId, Bytes)>,
     /// To apply, in order.
     pub committed: Vec<LogEntry>,
+    /// Reads that may be answered once the state machine has applied an index: their numbers, and the index.
+    pub reads: Vec<(u64, u64)>,
+    /// First indexes of stretches of entries that a follower needs and that are not in memory; to be answered by
+    /// [`crate::Group::older_read`].
+    pub wanted: Vec<u64>,
 }

@@ -115,8 +115,8 @@ fn a_restart_goes_on_from_checkpoint_and_log() {
     let mut group = start(RecoveredGroup {
         hard_state: HardState { term: 4, vote: 1, commit: 6 },
         checkpoint: (5, 2),
-        voters: vec![],
         entries: vec![entry(6, 3), entry(7, 4)],
+        ..RecoveredGroup::default()
     });
     assert_eq!((group.commit(), group.first_in_memory(), group.last_index()), (6, 6, 7));
     assert_eq!(indexes(&output(&mut group).committed), [6], "what is known to be committed is applied first");
@@ -265,8 +265,8 @@ impl Life {
         self.group = start(RecoveredGroup {
             hard_state: self.hard_state,
             checkpoint: (0, 0),
-            voters: vec![],
             entries: self.log.clone(),
+            ..RecoveredGroup::default()
         });
         self.group.campaign();
     }

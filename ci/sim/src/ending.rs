@@ -1,7 +1,8 @@
 //! The good end that every run must come to once nothing goes wrong any more: every request is answered, every lease and
 //! delay ends, every queue can be drained, and what comes out is kept for the checkers to account for.
 
-use crate::run::{Run, Stopped};
+use crate::run::Stopped;
+use crate::swarm::Swarm;
 use overtake_base::QueueConfigPatch;
 use overtake_wire::message::{
     DeadLetter, Delivered, ErrorCode, Receive, Request, Response, Settle, Settled, Stats,
@@ -36,31 +37,49 @@ pub struct QueueEnd {
     pub after: Stats,
 }
 
+/// A run, as its end is brought about.
+pub trait Driver {
+    /// What the seed decided.
+    fn plan(&self) -> &Swarm;
+    /// Virtual time in nanoseconds.
+    fn time_ns(&self) -> u64;
+    /// From now on configurations are not the plan's any more.
+    fn end_begins(&mut self);
+    /// Requests under way on living connections.
+    fn open(&self) -> usize;
+    /// Lets time pass.
+    fn until(&mut self, time_ns: u64) -> Result<(), Stopped>;
+    /// Asks as the auditor, and waits for the answer.
+    fn ask(&mut self, queue: usize, request: Request) -> Result<Response, Stopped>;
+    /// The auditor goes; the next question comes on a new connection, to a core that the seed chooses.
+    fn auditor_leaves(&mut self);
+}
+
 /// Brings a run to its end.
-pub fn come_to_an_end(run: &mut Run) -> Result<End, Stopped> {
+pub fn come_to_an_end(run: &mut dyn Driver) -> Result<End, Stopped> {
     wait(run, QUIET_MS)?;
-    if run.work.open() > 0 {
+    if run.open() > 0 {
         return Err(format!(
             "{} requests are not answered, long after nothing is wrong any more",
-            run.work.open()
+            run.open()
         )
         .into());
     }
-    run.history.end_from_ns = Some(run.world.time_ns());
+    run.end_begins();
     let mut queues = Vec::new();
-    for queue in 0..run.plan.queues.len() {
+    for queue in 0..run.plan().queues.len() {
         queues.push(drain(run, queue)?);
     }
     Ok(End { queues })
 }
 
-fn wait(run: &mut Run, ms: u64) -> Result<(), Stopped> {
-    let until_ns = run.world.time_ns() + ms * NANOS_PER_MS;
+fn wait(run: &mut dyn Driver, ms: u64) -> Result<(), Stopped> {
+    let until_ns = run.time_ns() + ms * NANOS_PER_MS;
     run.until(until_ns)
 }
 
-fn drain(run: &mut Run, queue: usize) -> Result<Option<QueueEnd>, Stopped> {
-    let name = run.plan.queues[queue].name.clone();
+fn drain(run: &mut dyn Driver, queue: usize) -> Result<Option<QueueEnd>, Stopped> {
+    let name = run.plan().queues[queue].name.clone();
     // Redrives go on without a depth, deliveries without a cap.
     let patch = QueueConfigPatch {
         rate_caps: Some(None),
@@ -93,7 +112,7 @@ fn drain(run: &mut Run, queue: usize) -> Result<Option<QueueEnd>, Stopped> {
 
 /// Redrives with a rate may still bring something back; and a time that was given by a clock that was hours ahead takes
 /// hours to come.
-fn when_quiet(run: &mut Run, queue: usize, name: &str) -> Result<Stats, Stopped> {
+fn when_quiet(run: &mut dyn Driver, queue: usize, name: &str) -> Result<Stats, Stopped> {
     const LOOKS_MAX: usize = 400;
     const SHORT_LOOKS: usize = 40;
     let mut before = stats(run, queue, name)?;
@@ -109,14 +128,14 @@ fn when_quiet(run: &mut Run, queue: usize, name: &str) -> Result<Stats, Stopped>
     Err(format!("{name} does not come to rest: {before:?}").into())
 }
 
-fn stats(run: &mut Run, queue: usize, name: &str) -> Result<Stats, Stopped> {
+fn stats(run: &mut dyn Driver, queue: usize, name: &str) -> Result<Stats, Stopped> {
     match run.ask(queue, Request::Stats { queue: name.into() })? {
         Response::Stats(stats) => Ok(stats),
         other => Err(format!("{name}: {other:?}").into()),
     }
 }
 
-fn receive_all(run: &mut Run, queue: usize, name: &str) -> Result<Vec<Delivered>, Stopped> {
+fn receive_all(run: &mut dyn Driver, queue: usize, name: &str) -> Result<Vec<Delivered>, Stopped> {
     let mut drained = Vec::new();
     for round in 0..DRAIN_RECEIVES_MAX {
         let max = [1, 7, 3, 100][(queue + round / 16) % 4];
@@ -130,7 +149,7 @@ fn receive_all(run: &mut Run, queue: usize, name: &str) -> Result<Vec<Delivered>
     Err(format!("{name} never gets empty").into())
 }
 
-fn list_dead(run: &mut Run, queue: usize, name: &str) -> Result<Vec<DeadLetter>, Stopped> {
+fn list_dead(run: &mut dyn Driver, queue: usize, name: &str) -> Result<Vec<DeadLetter>, Stopped> {
     let mut dead = Vec::new();
     let mut after = None;
     loop {

@@ -62,6 +62,17 @@ pub struct Try<'a> {
     pub outcome: Option<Result<Enqueued, &'a Refusal>>,
 }
 
+impl Try<'_> {
+    /// When it had taken effect at the latest, if it did; never, where nobody knows whether it did.
+    pub fn end_ns(&self) -> u64 {
+        match self.outcome {
+            None => u64::MAX,
+            Some(Err(refusal)) if refusal.stored_unknown => u64::MAX,
+            Some(_) => self.call.answer().map_or(u64::MAX, |(end_ns, _)| end_ns),
+        }
+    }
+}
+
 /// One delivery.
 #[derive(Clone, Copy)]
 pub struct Delivery<'a> {
@@ -99,9 +110,9 @@ impl Settle<'_> {
         self.outcome.is_none_or(|outcome| outcome == Settled::Ok)
     }
 
-    /// When it was answered; never, where it was not.
+    /// When it had taken effect at the latest, if it did; never, where nobody knows whether it did.
     pub fn end_ns(&self) -> u64 {
-        self.call.answer().map_or(u64::MAX, |(end_ns, _)| end_ns)
+        self.outcome.and_then(|_| self.call.answer()).map_or(u64::MAX, |(end_ns, _)| end_ns)
     }
 }
 
@@ -141,7 +152,10 @@ impl Message<'_> {
         let mut tries: Vec<_> = self.may_have_stored().collect();
         tries.sort_by_key(|attempt| attempt.call.start_ns);
         let (Some(first), Some(last)) = (tries.first(), tries.last()) else { return false };
-        let end = last.call.answer().map_or(UnixMillis::NEVER, |(end_ns, _)| clocks.high(end_ns));
+        let end = match last.end_ns() {
+            u64::MAX => UnixMillis::NEVER,
+            end_ns => clocks.high(end_ns),
+        };
         tries.len() > 1 && end.since(clocks.low(first.call.start_ns)) >= window_ms
     }
 
@@ -192,6 +206,7 @@ impl<'a> Gatherer<'a> {
     ) -> Self {
         let unseen = |call: &&&Call| matches!(call.request, Request::Receive(_)) && call.answer().is_none();
         let gone = |call: &&&Call| match (&call.request, call.answer()) {
+            (Request::DeleteQueue { .. }, Some((_, Response::Refused(refusal)))) => refusal.stored_unknown,
             (Request::DeleteQueue { .. }, Some((_, response))) => matches!(response, Response::Done),
             (Request::DeleteQueue { .. }, None) => true,
             _ => false,
@@ -203,7 +218,7 @@ impl<'a> Gatherer<'a> {
             messages: BTreeMap::new(),
             reborn: Vec::new(),
             strangers: Vec::new(),
-            unseen: calls.iter().any(|call| unseen(&call)),
+            unseen: history.lossy || calls.iter().any(|call| unseen(&call)),
             deleted: calls.iter().any(|call| gone(&call)),
             redriven: calls.iter().any(|call| redriven(&call)),
             end: None,

@@ -213,6 +213,7 @@ impl Cluster {
             checkpoint: (checkpoint, term),
             voters: vec![],
             entries: node.log[checkpoint as usize..].to_vec(),
+            older: Vec::new(),
         };
         let seed = self.seed ^ (node.lives << 8);
         let config = GroupConfig { shard: SHARD, node: node.id, voters, seed };

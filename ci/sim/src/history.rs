@@ -75,6 +75,8 @@ pub struct History {
     pub outages: Vec<Outage>,
     /// When the end began: configurations are not the plan's any more.
     pub end_from_ns: Option<u64>,
+    /// What was leased for an answered receive may have been lost between nodes.
+    pub lossy: bool,
 }
 
 impl History {

@@ -1,8 +1,10 @@
 //! The whole system in one thread, decided by one seed: the cores of production on simulated disks, mesh, board and
 //! clocks, with faults, a workload, and a checker for each promise.
 
+pub mod arena;
 pub mod checkers;
 pub mod clocks;
+pub mod cluster;
 pub mod disk;
 pub mod ending;
 pub mod facts;

@@ -3,6 +3,7 @@
 use clap::Parser;
 use overtake_base::planted::{Bug, CAN_PLANT, plant};
 use overtake_sim::checkers::Violation;
+use overtake_sim::cluster;
 use overtake_sim::reduce::{Reduction, reduced};
 use overtake_sim::run::{Report, run, run_plan};
 use overtake_sim::shrink::shrink;
@@ -53,6 +54,9 @@ struct Arguments {
     /// Runs every n-th seed twice: both runs must be the same. 0 = never.
     #[arg(long, default_value_t = 20)]
     twice_every: u64,
+    /// Runs several nodes instead of one.
+    #[arg(long, conflicts_with = "reduce")]
+    cluster: bool,
     /// Plants a bug, to see it found: the run then ends with the first seed that fails, and not with 0.
     #[arg(long, value_parser = bug, value_name = "NAME")]
     bug: Option<Bug>,
@@ -94,7 +98,11 @@ fn bug(name: &str) -> Result<Bug, String> {
 
 /// Runs one seed.
 fn one(seed: u64, arguments: &Arguments) -> ExitCode {
-    let report = run_plan(seed, reduced(seed, &arguments.reduce), arguments.trace);
+    let report = if arguments.cluster {
+        cluster::run::run(seed, arguments.trace)
+    } else {
+        run_plan(seed, reduced(seed, &arguments.reduce), arguments.trace)
+    };
     if report.violations.is_empty() {
         tell(&report);
         show_summary(&report.summary);
@@ -127,7 +135,7 @@ fn many(arguments: &Arguments) -> ExitCode {
             if seed >= end {
                 return;
             }
-            let report = run_checked(seed, arguments.twice_every);
+            let report = run_checked(seed, arguments);
             let Ok(mut done) = done.lock() else { return };
             done.summary.merge(&report.summary);
             done.seeds += 1;
@@ -150,9 +158,11 @@ fn many(arguments: &Arguments) -> ExitCode {
 }
 
 /// Runs a seed, some seeds twice.
-fn run_checked(seed: u64, twice_every: u64) -> Report {
+fn run_checked(seed: u64, arguments: &Arguments) -> Report {
+    let run = if arguments.cluster { cluster::run::run } else { run };
+    let twice = arguments.twice_every > 0 && seed.is_multiple_of(arguments.twice_every);
     let mut report = run(seed, false);
-    if twice_every > 0 && seed.is_multiple_of(twice_every) && run(seed, false).trace != report.trace {
+    if twice && run(seed, false).trace != report.trace {
         let detail = "two runs of the seed were not the same".into();
         report.violations.push(Violation::new("determinism", detail));
     }
@@ -236,6 +246,10 @@ fn show_failed(report: &Report, arguments: &Arguments) {
     let mut command = format!("cargo run --profile sim -p overtake-sim -- --seed {seed}");
     if let Some(bug) = arguments.bug {
         command += &format!(" --bug {}", bug.name());
+    }
+    if arguments.cluster {
+        say!("replay: {command} --cluster\n\nits last events:");
+        return tell(&cluster::run::run(seed, true));
     }
     say!("replay: {command}{}", reduce_option(&arguments.reduce));
     let (reductions, told) = if arguments.no_shrink {

@@ -2,12 +2,23 @@
 
 use crate::disk::{DiskProfile, SimDisk};
 use overtake_base::{CoreId, NodeId, Now, UnixMillis};
-use overtake_core::{Core, CoreConfig, Event, TenantConfig};
+use overtake_core::{Core, CoreConfig, Event, PeerConfig, TenantConfig};
 use std::collections::VecDeque;
 
 /// Wall time at virtual time 0: a fixed day, so that a seed always means the same.
 pub const WALL_START_MS: u64 = 1_800_000_000_000;
 const NANOS_PER_MS: u64 = 1_000_000;
+
+/// What a true wall clock shows at a virtual time.
+#[must_use]
+pub fn true_wall(time_ns: u64) -> UnixMillis {
+    UnixMillis(WALL_START_MS + time_ns / NANOS_PER_MS)
+}
+
+fn drifted(time_ns: u64, ppm: i64) -> u64 {
+    let gained = i128::from(time_ns) * i128::from(ppm) / 1_000_000;
+    time_ns.saturating_add_signed(i64::try_from(gained).unwrap_or(0))
+}
 
 /// What a node is made of.
 #[derive(Clone, Debug)]
@@ -68,12 +79,22 @@ pub struct SimNode {
     pub wall_frozen_ns: Option<u64>,
     /// What its wall clock gains (or loses), in parts per million of virtual time.
     pub wall_drift_ppm: i64,
+    /// What its monotonic clock gains (or loses), in parts per million.
+    pub monotonic_drift_ppm: i64,
+    id: NodeId,
+    peers: Vec<PeerConfig>,
 }
 
 impl SimNode {
-    /// A node that is down, with empty disks.
+    /// A node by itself that is down, with empty disks.
     #[must_use]
     pub fn new(seed: u64, shape: NodeShape) -> Self {
+        Self::of_cluster(seed, shape, NodeId(1), Vec::new())
+    }
+
+    /// The same of a node of a cluster.
+    #[must_use]
+    pub fn of_cluster(seed: u64, shape: NodeShape, id: NodeId, peers: Vec<PeerConfig>) -> Self {
         let cores = (0..shape.cores)
             .map(|core| SimCore {
                 core: None,
@@ -87,7 +108,18 @@ impl SimNode {
                 disk_failures: 0,
             })
             .collect();
-        Self { shape, seed, cores, life: 0, wall_offset_ms: 0, wall_frozen_ns: None, wall_drift_ppm: 0 }
+        Self {
+            shape,
+            seed,
+            cores,
+            life: 0,
+            wall_offset_ms: 0,
+            wall_frozen_ns: None,
+            wall_drift_ppm: 0,
+            monotonic_drift_ppm: 0,
+            id,
+            peers,
+        }
     }
 
     /// What its clocks show at a virtual time.
@@ -96,7 +128,14 @@ impl SimNode {
         let true_ms = self.wall_frozen_ns.unwrap_or(time_ns) / NANOS_PER_MS;
         let drift_ms = (true_ms.cast_signed() / 1_000) * self.wall_drift_ppm / 1_000;
         let wall_ms = (WALL_START_MS + true_ms).saturating_add_signed(self.wall_offset_ms + drift_ms);
-        Now { monotonic_ns: time_ns, wall: UnixMillis(wall_ms) }
+        Now { monotonic_ns: drifted(time_ns, self.monotonic_drift_ppm), wall: UnixMillis(wall_ms) }
+    }
+
+    /// The virtual time at which its monotonic clock shows at least this.
+    #[must_use]
+    pub fn time_of(&self, monotonic_ns: u64) -> u64 {
+        let ppm = self.monotonic_drift_ppm;
+        if ppm == 0 { monotonic_ns } else { drifted(monotonic_ns, -ppm - ppm.signum()) + 2_000 }
     }
 
     /// The wall clock goes on where it stopped, or shows at once what it has missed.
@@ -167,11 +206,12 @@ impl SimNode {
 
     fn config(&self, core: CoreId) -> CoreConfig {
         CoreConfig {
-            node: NodeId(1),
+            node: self.id,
             zone: "simulated".into(),
             http: String::new(),
             core,
             cores: self.shape.cores,
+            peers: self.peers.clone(),
             shards: self.shape.shards,
             store: 0x0073_696d,
             seed: self.seed ^ self.life.wrapping_mul(0x9e37_79b9_7f4a_7c15),

@@ -2,7 +2,7 @@
 //! faults stop and everything must come to a good end, then the history is judged.
 
 use crate::checkers::{self, Violation};
-use crate::ending::{self, End};
+use crate::ending::{self, Driver, End};
 use crate::faults::{FaultCounters, Faults, TIMERS_FROM};
 use crate::groups;
 use crate::history::{History, Outcome};
@@ -80,6 +80,9 @@ pub fn run(seed: u64, told: bool) -> Report {
 pub fn run_plan(seed: u64, plan: Swarm, told: bool) -> Report {
     // A planted bug can only be in one of them.
     let planted = Bug::ALL.iter().find(|bug| is_planted(**bug));
+    if planted.is_some_and(|bug| bug.is_of_clusters()) {
+        return crate::cluster::run::run(seed, told);
+    }
     let mut report = match planted {
         Some(bug) if bug.is_of_groups() => Report::empty(seed),
         _ => run_node(seed, plan, told),
@@ -271,5 +274,35 @@ impl Run {
     #[must_use]
     pub fn fault_counters(&self) -> FaultCounters {
         self.faults.counters
+    }
+}
+
+impl Driver for Run {
+    fn plan(&self) -> &Swarm {
+        &self.plan
+    }
+
+    fn time_ns(&self) -> u64 {
+        self.world.time_ns()
+    }
+
+    fn end_begins(&mut self) {
+        self.history.end_from_ns = Some(self.world.time_ns());
+    }
+
+    fn open(&self) -> usize {
+        self.work.open()
+    }
+
+    fn until(&mut self, time_ns: u64) -> Result<(), Stopped> {
+        self.until(time_ns)
+    }
+
+    fn ask(&mut self, queue: usize, request: Request) -> Result<Response, Stopped> {
+        self.ask(queue, request)
+    }
+
+    fn auditor_leaves(&mut self) {
+        self.auditor_leaves();
     }
 }

@@ -32,6 +32,7 @@ pub fn stays(case: &Case<'_>) -> Vec<Stay> {
     let lost = lost_receives(case);
     let undisturbed = |stay: &Stay, from_ns: u64, to_ns: u64| {
         stay.from <= stay.to
+            && (!case.history.lossy || case.history.was_well(from_ns, to_ns))
             && !lost.iter().any(|start| (from_ns.saturating_sub(LOST_RECEIVE_NS)..=to_ns).contains(start))
     };
     let mut all = Vec::new();

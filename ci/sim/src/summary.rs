@@ -1,7 +1,7 @@
 //! What runs exercised: a fault or operation that never happens is seen here.
 
 use crate::groups::GroupReport;
-use crate::history::Outcome;
+use crate::history::{History, Outcome};
 use crate::run::Run;
 use overtake_wire::message::{Request, Response, Settled};
 use std::collections::BTreeMap;
@@ -98,14 +98,19 @@ impl Summary {
             }
         }
         ANSWERED.iter().for_each(|name| summary.add(name, 0));
-        for call in &run.history.calls {
-            summary.add("requests", 1);
-            summary.add("requests whose fate nobody knows", u64::from(matches!(call.outcome, Outcome::Lost)));
+        summary.count_calls(&run.history);
+        summary
+    }
+
+    /// Counts what was asked and answered.
+    pub fn count_calls(&mut self, history: &History) {
+        for call in &history.calls {
+            self.add("requests", 1);
+            self.add("requests whose fate nobody knows", u64::from(matches!(call.outcome, Outcome::Lost)));
             if let Some((_, response)) = call.answer() {
-                summary.count(&call.request, response);
+                self.count(&call.request, response);
             }
         }
-        summary
     }
 
     /// Counts what a cluster of replicas did.

@@ -5,9 +5,9 @@ use crate::node::{NodeShape, SimNode};
 use crate::tale::{Tale, short};
 use bytes::Bytes;
 use overtake_base::random::Random;
-use overtake_base::{CoreId, Now, ShardId};
+use overtake_base::{CoreId, NodeId, Now, ShardId};
 use overtake_core::mesh::MeshMessage;
-use overtake_core::{Event, Output, SessionId};
+use overtake_core::{Address, Event, Output, SessionId};
 use overtake_queue::answer::Summary;
 use overtake_wire::message::{Request, Response};
 use std::collections::BTreeMap;
@@ -41,7 +41,7 @@ pub enum Notice {
 enum Happening {
     Turn { core: usize, life: u64, number: u64 },
     Disk { core: usize, life: u64, operation: u64 },
-    Mesh { to: usize, life: u64, from: CoreId, message: MeshMessage },
+    Mesh { to: usize, life: u64, from: Address, message: MeshMessage },
     Board { to: usize, life: u64, shard: ShardId, version: u64, summary: Summary },
     ToCore { core: usize, life: u64, session: SessionId, frame: Bytes },
     ToClient { life: u64, session: SessionId, frame: Bytes },
@@ -317,7 +317,7 @@ impl World {
 
     fn carry_out(&mut self, core: usize, output: Output) {
         let life = self.node.life;
-        let own = CoreId(core as u16);
+        let own = Address { node: NodeId(1), core: CoreId(core as u16) };
         match output {
             Output::Frame { session, frame } => {
                 let delay_ns = self.client_delay_ns();
@@ -330,8 +330,9 @@ impl World {
             }
             Output::Mesh { to, message } => {
                 let delay_ns = self.mesh_delay_ns();
-                let at = self.arrival(2, core as u64, u64::from(to.0), delay_ns);
-                self.schedule(at, Happening::Mesh { to: usize::from(to.0), life, from: own, message });
+                let to = to.core.0;
+                let at = self.arrival(2, core as u64, u64::from(to), delay_ns);
+                self.schedule(at, Happening::Mesh { to: usize::from(to), life, from: own, message });
             }
             Output::Disk(operation) => {
                 let id = operation.id;

@@ -130,6 +130,11 @@ bugs! {
     ForgetVote "forget-the-vote-at-restart",
     /// A follower acknowledges entries before they are durable.
     FollowerAcknowledgesEarly "follower-acknowledges-before-sync",
+    // Several nodes.
+    /// A command of unknown fate is given to the next leader too.
+    UnknownIsRetried "unknown-fate-retried",
+    /// An entry that stands in the journal is not overwritten by another leader's.
+    ConflictKept "conflicting-entries-kept",
 }
 
 impl Bug {
@@ -137,6 +142,12 @@ impl Bug {
     #[must_use]
     pub fn of_name(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|bug| bug.name() == name)
+    }
+
+    /// It is about several nodes.
+    #[must_use]
+    pub const fn is_of_clusters(self) -> bool {
+        matches!(self, Self::UnknownIsRetried | Self::ConflictKept)
     }
 
     /// It is about several replicas of one shard.

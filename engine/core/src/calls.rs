@@ -1,19 +1,41 @@
-//! Calls of shards: the same whether the shard is on this core (then no message leaves it) or on another one.
+//! Calls of shards: the same whether the shard is led by this core (then no message leaves it), by another core, or by
+//! another node. A call that finds no leader is tried again for a while; one whose leader vanished is of unknown fate.
 
+use crate::cluster::Address;
 use crate::mesh::{Caller, MeshMessage, Read, ShardReply, ShardRequest, VersionedSummary};
 use crate::page::cut_page;
+use crate::receive::Wake;
 use crate::replica::{CommandCaller, CommandDone, CommandOutcome};
 use crate::storage::FetchKind;
 use crate::{Core, Operation, OperationId, Output};
-use overtake_base::{CoreId, QueueId, ShardId};
+use overtake_base::planted::{Bug, is_planted};
+use overtake_base::{NodeId, QueueId, ShardId};
 use overtake_queue::answer::{Answer, KeyState};
 use overtake_queue::command::Command;
 
-/// Which part of which operation a call was made for.
-#[derive(Clone, Copy, Debug)]
+/// How long a call is tried, in nanoseconds: longer than an election takes, shorter than a client's patience.
+pub(crate) const CALL_PATIENCE_NS: u64 = 4_000_000_000;
+/// How soon it is tried again, in nanoseconds.
+pub(crate) const RETRY_NS: u64 = 20_000_000;
+/// How often it is passed on at once, from one core that is no leader to the one that this takes for it.
+const HOPS_MAX: u8 = 2;
+
+/// The operation of calls that nobody waits for.
+pub(crate) const NO_OPERATION: OperationId = 0;
+
+/// Which part of which operation a call was made for, and how it stands.
+#[derive(Debug)]
 pub(crate) struct PendingCall {
     operation: OperationId,
     part: usize,
+    shard: ShardId,
+    /// Where it is; none while it waits to be tried again.
+    to: Option<Address>,
+    /// To be sent again; none while it is with a core of this node, which gives it back.
+    request: Option<ShardRequest>,
+    hops: u8,
+    is_lease: bool,
+    is_read: bool,
 }
 
 /// A reply of this core to itself, taken up before the turn ends.
@@ -33,34 +55,189 @@ impl Core {
         request: ShardRequest,
     ) {
         let call = self.next_number();
-        self.calls.insert(call, PendingCall { operation, part });
-        let core = self.config.core_of(shard);
-        if core == self.config.core {
-            self.serve_call(Caller { core, call }, shard, request);
-        } else {
-            self.out.push(Output::Mesh { to: core, message: MeshMessage::Call { call, shard, request } });
+        let pending = PendingCall {
+            operation,
+            part,
+            shard,
+            to: None,
+            request: None,
+            hops: 0,
+            is_lease: matches!(request, ShardRequest::Command(Command::Lease { .. })),
+            is_read: matches!(request, ShardRequest::Read(_)),
+        };
+        self.calls.insert(call, pending);
+        if !self.map.is_single() {
+            self.call_ends.push_back((self.now.monotonic_ns + CALL_PATIENCE_NS, call));
+        }
+        let to = match request {
+            // About a core of this node, whoever leads its shards.
+            ShardRequest::Read(Read::Metrics { .. }) => self.map.host(self.me.node, shard),
+            _ => self.whom_to_ask(shard),
+        };
+        self.place_call(call, to, request);
+    }
+
+    /// Hands a call to whom it is for, or lets it wait until somebody is.
+    fn place_call(&mut self, call: u64, to: Option<Address>, request: ShardRequest) {
+        let Some(pending) = self.calls.get_mut(&call) else { return };
+        let Some(to) = to else { return self.park_call(call, request) };
+        let shard = pending.shard;
+        pending.to = Some(to);
+        if to == self.me {
+            return self.serve_call(Caller { at: to, link: 0, call }, shard, request);
+        }
+        if to.node != self.me.node {
+            pending.request = Some(request.clone());
+            self.links.note(to, call);
+        }
+        self.out.push(Output::Mesh { to, message: MeshMessage::Call { call, shard, request } });
+    }
+
+    fn park_call(&mut self, call: u64, request: ShardRequest) {
+        let Some(pending) = self.calls.get_mut(&call) else { return };
+        if pending.is_lease {
+            // The receive goes on with other shards, and looks again when there is a leader.
+            return self.fail_call(call, false);
+        }
+        pending.to = None;
+        pending.hops = 0;
+        pending.request = Some(request);
+        self.timers.add(self.now.monotonic_ns + RETRY_NS, Wake::Call(call));
+    }
+
+    /// A call that waited is tried again.
+    pub(crate) fn retry_call(&mut self, call: u64) {
+        let Some(pending) = self.calls.get_mut(&call).filter(|pending| pending.to.is_none()) else { return };
+        let (shard, request) = (pending.shard, pending.request.take());
+        let to = self.whom_to_ask(shard);
+        if let Some(request) = request {
+            self.place_call(call, to, request);
         }
     }
 
-    /// Serves a call of a shard that this core hosts.
-    pub(crate) fn serve_call(&mut self, caller: Caller, shard: ShardId, request: ShardRequest) {
-        let Some(replica) = self.replicas.get_mut(&shard).filter(|replica| replica.serves()) else {
-            let detail = "the shard has no leader yet; try again";
-            return self.reply(caller, shard, None, ShardReply::Failed { unknown: false, detail });
+    fn fail_call(&mut self, call: u64, unknown: bool) {
+        let detail = if unknown {
+            "the shard changed its leader on the way; retry with the same id or dedup key"
+        } else {
+            "the shard has no leader that can be reached; try again"
         };
+        self.local_replies.push_back(LocalReply { call, reply: ShardReply::Failed { unknown, detail } });
+    }
+
+    /// Whom it was sent to is no leader. `request`: what it gave back.
+    fn call_refused(
+        &mut self,
+        call: u64,
+        term: u64,
+        leader: Option<NodeId>,
+        request: Option<Box<ShardRequest>>,
+    ) {
+        let Some(pending) = self.calls.get_mut(&call) else { return };
+        let (shard, from) = (pending.shard, pending.to.take());
+        pending.hops += 1;
+        let tired = pending.hops > HOPS_MAX;
+        let request = request.map(|request| *request).or_else(|| pending.request.take());
+        if let Some(from) = from {
+            self.links.forget(from, call);
+            if from.node != self.me.node && leader != Some(from.node) {
+                self.leader_refuted(shard, from.node, term);
+            }
+        }
+        if let Some(leader) = leader {
+            self.leader_hinted(shard, term, leader);
+        }
+        let Some(request) = request else { return self.fail_call(call, false) };
+        let to = self.leader_of(shard).filter(|to| !tired && Some(*to) != from);
+        self.place_call(call, to, request);
+    }
+
+    /// The link that a call was sent on is gone. False where the number is no call's.
+    pub(crate) fn call_lost(&mut self, call: u64) -> bool {
+        let Some(pending) = self.calls.get_mut(&call) else { return false };
+        match pending.request.take() {
+            Some(request @ ShardRequest::Read(_)) => self.park_call(call, request),
+            Some(request) if is_planted(Bug::UnknownIsRetried) => self.park_call(call, request),
+            _ => self.fail_call(call, true),
+        }
+        true
+    }
+
+    /// The shard that a call asks, and the core it is with.
+    pub(crate) fn call_at(&self, call: u64) -> Option<(ShardId, Address)> {
+        let pending = self.calls.get(&call)?;
+        Some((pending.shard, pending.to?))
+    }
+
+    /// Ends calls that were tried for long enough.
+    pub(crate) fn expire_calls(&mut self) {
+        while let Some((end_ns, call)) = self.call_ends.front().copied() {
+            let Some(pending) = self.calls.get(&call) else {
+                self.call_ends.pop_front();
+                continue;
+            };
+            if end_ns > self.now.monotonic_ns {
+                return;
+            }
+            self.call_ends.pop_front();
+            let unknown = pending.to.is_some() && !pending.is_read;
+            if let Some(to) = pending.to {
+                self.links.forget(to, call);
+            }
+            self.fail_call(call, unknown);
+        }
+    }
+
+    /// Who asks from another core.
+    pub(crate) fn caller(&self, at: Address, call: u64) -> Caller {
+        Caller { at, link: self.links.number(at), call }
+    }
+
+    /// Whether a reply to this caller would arrive.
+    pub(crate) fn is_there(&self, caller: Caller) -> bool {
+        caller.at.node == self.me.node
+            || self.links.is_up(caller.at) && self.links.number(caller.at) == caller.link
+    }
+
+    /// Serves a call of a shard that this core may lead.
+    pub(crate) fn serve_call(&mut self, caller: Caller, shard: ShardId, request: ShardRequest) {
+        if let ShardRequest::Read(Read::Metrics { tenant }) = &request {
+            let reply = ShardReply::Metrics(self.own_metrics(), self.own_queues(tenant));
+            return self.reply(caller, shard, None, reply);
+        }
+        let queue = request_queue(&request);
+        let Some(replica) = self.replicas.get_mut(&shard).filter(|replica| replica.serves()) else {
+            return self.not_leader(caller, shard, request);
+        };
+        let makes =
+            matches!(request, ShardRequest::Command(Command::Configure { .. } | Command::Delete { .. }));
+        if !makes && !replica.machine.has_queue(queue) && self.directory.may_exist(queue) {
+            // The shard will be told of the queue in a moment.
+            return self.not_leader(caller, shard, request);
+        }
         match request {
             ShardRequest::Command(command @ (Command::Enqueue { .. } | Command::StoreClaimed { .. })) => {
                 self.submit_enqueue(caller, shard, command);
             }
             ShardRequest::Command(command) => {
-                let queue = queue_of(&command);
                 replica.submit(command, CommandCaller { caller: Some(caller), queue });
             }
-            ShardRequest::Read(read) => self.read(caller, shard, read),
+            ShardRequest::Read(read) if replica.group.is_alone() => self.read(caller, shard, read),
+            ShardRequest::Read(read) => replica.submit_read(caller, read),
         }
     }
 
-    fn read(&mut self, caller: Caller, shard: ShardId, read: Read) {
+    /// Gives a call back.
+    pub(crate) fn not_leader(&mut self, caller: Caller, shard: ShardId, request: ShardRequest) {
+        let (term, leader) = match self.replicas.get(&shard) {
+            Some(replica) => (replica.group.term(), replica.group.leader()),
+            None => self.leaders.of(shard),
+        };
+        let request = (caller.at.node == self.me.node).then(|| Box::new(request));
+        let reply = ShardReply::NotLeader { term, leader, request };
+        self.reply(caller, shard, None, reply);
+    }
+
+    pub(crate) fn read(&mut self, caller: Caller, shard: ShardId, read: Read) {
         let Some(replica) = self.replicas.get(&shard) else { return };
         let (machine, now) = (&replica.machine, self.time);
         let (queue, reply) = match read {
@@ -91,10 +268,7 @@ impl Core {
                 (queue, ShardReply::Found(stored.map_or(KeyState::Free, |_| KeyState::Taken(id))))
             }
             Read::Summary { queue } => (queue, ShardReply::Summary),
-            Read::Metrics { tenant } => {
-                let reply = ShardReply::Metrics(self.own_metrics(), self.own_queues(&tenant));
-                return self.reply(caller, shard, None, reply);
-            }
+            Read::Metrics { .. } => return,
         };
         self.reply(caller, shard, Some(queue), reply);
     }
@@ -111,6 +285,11 @@ impl Core {
             }
             let reply = match outcome {
                 CommandOutcome::Answered(Answer::Leased(deliveries)) => {
+                    if !self.is_there(caller) {
+                        let leases = deliveries.iter().map(|delivery| delivery.key).collect();
+                        self.submit_own(shard, Command::Unlease { queue, leases });
+                        continue;
+                    }
                     self.counters.deliveries += deliveries.len() as u64;
                     self.fetch(caller, shard, queue, FetchKind::Leased(deliveries));
                     continue;
@@ -121,6 +300,10 @@ impl Core {
                         self.turns_taken(shard, queue);
                     }
                     ShardReply::Answer(answer)
+                }
+                CommandOutcome::NotLeader(command) => {
+                    self.not_leader(caller, shard, ShardRequest::Command(command));
+                    continue;
                 }
                 CommandOutcome::NotStored => failed(false, "the shard has too much under way; try again"),
                 CommandOutcome::Unknown => failed(
@@ -141,13 +324,16 @@ impl Core {
         queue: Option<QueueId>,
         reply: ShardReply,
     ) {
-        if caller.core == self.config.core {
+        if caller.at == self.me {
             self.local_replies.push_back(LocalReply { call: caller.call, reply });
+            return;
+        }
+        if !self.is_there(caller) {
             return;
         }
         let summary = queue.and_then(|queue| self.own_summary(shard, queue));
         let message = MeshMessage::Reply { call: caller.call, reply, summary };
-        self.out.push(Output::Mesh { to: caller.core, message });
+        self.out.push(Output::Mesh { to: caller.at, message });
     }
 
     /// The summary of a queue on a shard of this core.
@@ -167,7 +353,16 @@ impl Core {
     }
 
     pub(crate) fn replied(&mut self, call: u64, reply: ShardReply) {
-        let Some(PendingCall { operation, part }) = self.calls.remove(&call) else { return };
+        let reply = match reply {
+            ShardReply::NotLeader { term, leader, request } => {
+                return self.call_refused(call, term, leader, request);
+            }
+            reply => reply,
+        };
+        let Some(PendingCall { operation, part, to, .. }) = self.calls.remove(&call) else { return };
+        if let Some(to) = to {
+            self.links.forget(to, call);
+        }
         match self.operations.remove(&operation) {
             Some(Operation::Enqueue(state)) => self.enqueue_replied(operation, state, part, reply),
             Some(Operation::Receive(state)) => self.receive_replied(operation, state, part, reply),
@@ -181,10 +376,13 @@ impl Core {
     }
 
     /// Takes a message of another core.
-    pub(crate) fn mesh(&mut self, from: CoreId, message: MeshMessage) {
+    pub(crate) fn mesh(&mut self, from: Address, message: MeshMessage) {
+        if !self.map.contains(from) || !self.is_reachable(from) {
+            return;
+        }
         match message {
             MeshMessage::Call { call, shard, request } => {
-                self.serve_call(Caller { core: from, call }, shard, request);
+                self.serve_call(self.caller(from, call), shard, request);
             }
             MeshMessage::Reply { call, reply, summary } => {
                 if let Some(summary) = summary {
@@ -192,26 +390,46 @@ impl Core {
                 }
                 self.replied(call, reply);
             }
-            MeshMessage::Forward { call, tenant, request, rate_checked } => {
-                self.forwarded(Caller { core: from, call }, &tenant, request, rate_checked);
+            MeshMessage::Forward { call, tenant, request, rate_checked, wait_ms } => {
+                self.forwarded(self.caller(from, call), &tenant, request, rate_checked, wait_ms);
             }
             MeshMessage::ForwardReply { call, response } => self.forward_replied(call, response),
-            MeshMessage::ForwardCancel { call } => self.cancel_forwarded(Caller { core: from, call }),
-            MeshMessage::DirectorySnapshot { records } => self.directory_snapshot(records),
-            MeshMessage::DirectoryChange { change, record, deleted } => {
-                self.directory_changed(change, record, deleted);
+            MeshMessage::ForwardMoved { call } => self.errand_refused(call),
+            MeshMessage::ForwardCancel { call } => self.cancel_forwarded(self.caller(from, call)),
+            MeshMessage::DirectorySnapshot { index, records, last } => {
+                self.directory_snapshot(from, index, records, last);
+            }
+            MeshMessage::DirectoryChange { index, change, record, deleted } => {
+                self.directory_changed(from, index, change, record, deleted);
             }
             MeshMessage::DirectoryKnown { change } => self.directory_known_by(from, change),
             MeshMessage::DirectoryCall { call, command } => {
-                self.directory_call(Caller { core: from, call }, command);
+                self.directory_call(self.caller(from, call), command);
             }
-            MeshMessage::Waiters { queue, some } => self.waiting.set_elsewhere(queue, some),
+            MeshMessage::Waiters { queue, some } => self.waiting.set_elsewhere(from, queue, some),
             MeshMessage::RoomWanted { queue, shard, room, first } => {
                 self.want_room(queue, shard, room, first);
             }
             MeshMessage::Serving => {
-                self.serving.insert(from);
+                if from.node == self.me.node {
+                    self.serving.insert(from.core);
+                }
             }
+            MeshMessage::Leader { shard, term, leader } if from.node == self.me.node => {
+                self.leader_told(shard, term, leader);
+            }
+            MeshMessage::Leader { shard, term, leader } => {
+                if let Some(leader) = leader.filter(|leader| *leader == from.node) {
+                    self.leader_hinted(shard, term, leader);
+                }
+            }
+            MeshMessage::Summaries { summaries } => {
+                summaries.into_iter().for_each(|summary| self.learn(summary));
+            }
+            MeshMessage::Held { shards } => {
+                shards.into_iter().for_each(|(shard, index)| self.learn_held(shard, index));
+            }
+            MeshMessage::Raft { messages } => self.peers_said(from, messages),
         }
     }
 
@@ -235,14 +453,28 @@ impl Core {
 
     /// A command that nobody waits for, on whatever core the shard is.
     pub(crate) fn submit_anywhere(&mut self, shard: ShardId, command: Command) {
-        let core = self.config.core_of(shard);
-        if core == self.config.core {
+        if self.leader_of(shard) == Some(self.me) {
             self.submit_own(shard, command);
         } else {
-            let call = self.next_number();
-            let request = ShardRequest::Command(command);
-            self.out.push(Output::Mesh { to: core, message: MeshMessage::Call { call, shard, request } });
+            self.call(NO_OPERATION, 0, shard, ShardRequest::Command(command));
         }
+    }
+}
+
+fn request_queue(request: &ShardRequest) -> QueueId {
+    match request {
+        ShardRequest::Command(command) => queue_of(command),
+        ShardRequest::Read(read) => match read {
+            Read::Stats { queue }
+            | Read::Peek { queue, .. }
+            | Read::Inspect { queue, .. }
+            | Read::DeadLetters { queue, .. }
+            | Read::CountDead { queue, .. }
+            | Read::Lookup { queue, .. }
+            | Read::StoredUnder { queue, .. }
+            | Read::Summary { queue } => *queue,
+            Read::Metrics { .. } => QueueId(0),
+        },
     }
 }
 

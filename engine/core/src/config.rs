@@ -15,6 +15,8 @@ pub struct CoreConfig {
     pub core: CoreId,
     /// Cores of this node.
     pub cores: u16,
+    /// The other nodes of the cluster, the same on each; none for a node by itself.
+    pub peers: Vec<PeerConfig>,
     /// Shards of the shard set.
     pub shards: u16,
     /// Identity of the data folder.
@@ -43,6 +45,19 @@ pub struct CoreConfig {
     pub checkpoint_bytes: u64,
     /// Accepted bytes that wait for the disk, at most; beyond it enqueues are refused.
     pub backlog_bytes_max: usize,
+}
+
+/// Another node of the cluster.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PeerConfig {
+    /// Its id.
+    pub node: NodeId,
+    /// The failure domain it is labelled with.
+    pub zone: String,
+    /// Where its HTTP front end listens.
+    pub http: String,
+    /// Its cores.
+    pub cores: u16,
 }
 
 /// One bearer token.
@@ -84,13 +99,13 @@ impl Rights {
 }
 
 impl CoreConfig {
-    /// Which core of a node hosts a shard.
+    /// Which core of this node hosts a shard, if its replicas are there.
     #[must_use]
     pub fn core_of(&self, shard: ShardId) -> CoreId {
-        if shard == ShardId::DIRECTORY { CoreId(0) } else { CoreId(shard.0 % self.cores) }
+        crate::cluster::core_of(shard, self.cores)
     }
 
-    /// The data shards that this core hosts.
+    /// The data shards that belong to this core on each node that holds a replica.
     pub fn own_shards(&self) -> impl Iterator<Item = ShardId> + use<> {
         (self.core.0..self.shards).step_by(usize::from(self.cores)).map(ShardId)
     }

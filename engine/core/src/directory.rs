@@ -1,13 +1,15 @@
-//! The directory of queues: every core keeps a copy; core 0 hosts the replicated original and tells the others what
-//! changed. A change is answered only when every core's copy and every shard of the queue know it.
+//! The directory of queues: every core of every node keeps a copy; the core that leads the replicated original tells the
+//! others what changed. A change is answered only when the copy of every core that can be reached and the queue's shards
+//! that those lead know it.
 
+use crate::cluster::Address;
 use crate::convert::refused;
 use crate::mesh::{Caller, MeshMessage, ShardReply, ShardRequest};
+use crate::replica::{Replica, Seen};
 use crate::sessions::Origin;
 use crate::{Core, Operation, OperationId, Output};
 use core::ops::Bound;
-use overtake_base::hash::Map;
-use overtake_base::{CoreId, QueueId, ShardId};
+use overtake_base::{QueueId, ShardId};
 use overtake_queue::command::Command;
 use overtake_queue::directory::{Directory, DirectoryAnswer, DirectoryCommand, QueueRecord, encode_commands};
 use overtake_queue::scheduler::Scheduler;
@@ -16,6 +18,9 @@ use overtake_replication::types::LogEntry;
 use overtake_wire::message::{ErrorCode, Refusal, Response};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+
+/// Queues of one part of a snapshot: it fits a frame.
+const SNAPSHOT_RECORDS: usize = 1_000;
 
 /// One queue as this core knows it.
 #[derive(Debug)]
@@ -56,8 +61,12 @@ pub(crate) struct DirectoryCopy {
     by_id: BTreeMap<QueueId, Arc<QueueEntry>>,
     /// Highest id ever seen; ids are never used twice.
     newest: QueueId,
-    /// Came before this core had recovered: taken up when it serves.
-    deferred: Vec<(u64, Arc<QueueRecord>, bool)>,
+    /// Index of the directory's log that this copy stands for.
+    index: u64,
+    /// Parts of a snapshot that is coming in, by sender.
+    parts: BTreeMap<Address, Vec<Arc<QueueRecord>>>,
+    /// Taken up when this core serves.
+    deferred: Vec<Deferred>,
     pub(crate) start: Start,
 }
 
@@ -65,8 +74,23 @@ pub(crate) struct DirectoryCopy {
 #[derive(Default)]
 pub(crate) struct Start {
     pub recovered: bool,
-    pub snapshot: Option<Vec<Arc<QueueRecord>>>,
+    pub snapshot: Option<Told>,
     pub reconciling: bool,
+}
+
+/// All queues, at an index of the directory's log.
+pub(crate) struct Told {
+    index: u64,
+    records: Vec<Arc<QueueRecord>>,
+}
+
+/// A change of the directory that came before this core had recovered.
+struct Deferred {
+    from: Address,
+    index: u64,
+    change: u64,
+    record: Arc<QueueRecord>,
+    deleted: bool,
 }
 
 impl DirectoryCopy {
@@ -81,6 +105,11 @@ impl DirectoryCopy {
     /// False only for queues that were deleted.
     pub(crate) fn may_exist(&self, id: QueueId) -> bool {
         id > self.newest || self.by_id.contains_key(&id)
+    }
+
+    /// Queues that are spread over a shard.
+    pub(crate) fn on_shard(&self, shard: ShardId) -> impl Iterator<Item = &Arc<QueueEntry>> + '_ {
+        self.by_id.values().filter(move |entry| entry.shards.contains(&shard))
     }
 
     /// Queues of a tenant by name, after `after`.
@@ -119,57 +148,57 @@ impl DirectoryCopy {
     }
 }
 
-/// Shards of this core being told of a queue.
+/// Shards that this core leads being told of a queue.
 pub(crate) struct ConfigureOperation {
-    /// The change to confirm; none for the start's reconciliation.
-    change: Option<u64>,
+    /// The change to confirm, and to whom; none for the start's reconciliation.
+    change: Option<(Address, u64)>,
     commands: Vec<(ShardId, Command)>,
     outstanding: usize,
 }
 
-/// The directory's own group, on core 0.
+/// The directory's own group, on core 0 of the nodes that hold a replica of it.
 pub(crate) struct DirectoryHost {
     pub(crate) group: Group,
     pub(crate) directory: Directory,
     pub(crate) checkpoint_index: u64,
     pub(crate) applied: u64,
+    /// Term, leader and whether it serves, as last told.
+    pub(crate) seen: Seen,
     proposed: VecDeque<(u64, u64, Caller)>,
-    changes: Map<u64, Change>,
-    announced: bool,
+    changes: BTreeMap<u64, Change>,
 }
 
 struct Change {
     caller: Caller,
     response: Response,
-    waiting: BTreeSet<CoreId>,
+    waiting: BTreeSet<Address>,
 }
 
 impl DirectoryHost {
     pub(crate) fn new(group: Group, directory: Directory, checkpoint_index: u64) -> Self {
-        let (proposed, changes) = (VecDeque::new(), Map::default());
         Self {
             group,
             directory,
             checkpoint_index,
             applied: checkpoint_index,
-            proposed,
-            changes,
-            announced: false,
+            seen: Seen::default(),
+            proposed: VecDeque::new(),
+            changes: BTreeMap::new(),
         }
     }
 }
 
 impl Core {
-    /// Puts a change of the directory into its log (on core 0).
+    /// Puts a change of the directory into its log (on the core that leads it).
     pub(crate) fn directory_call(&mut self, caller: Caller, command: DirectoryCommand) {
-        let proposed = self.host.as_mut().and_then(|host| {
+        let leads = self.host.as_mut().filter(|host| host.group.is_caught_up_as_leader());
+        let proposed = leads.and_then(|host| {
             let (term, index) = host.group.propose(encode_commands(&[command])).ok()?;
             host.proposed.push_back((term, index, caller));
             Some(())
         });
         if proposed.is_none() {
-            let refusal = Refusal::no_quorum("the directory of queues has no leader yet; try again", 1_000);
-            self.respond(Origin::Core(caller), refused(refusal));
+            self.send_back(caller);
         }
     }
 
@@ -188,7 +217,7 @@ impl Core {
             };
             let ours = (term, index) == (entry.term, entry.index);
             match answers.pop_front().filter(|_| ours) {
-                Some(answer) => self.directory_answered(caller, answer),
+                Some(answer) => self.directory_answered(caller, index, answer),
                 None => {
                     let refusal =
                         Refusal::fate_unknown("the change may or may not be made; look, then retry", 1_000);
@@ -199,13 +228,15 @@ impl Core {
         Ok(())
     }
 
-    fn directory_answered(&mut self, caller: Caller, answer: DirectoryAnswer) {
+    fn directory_answered(&mut self, caller: Caller, index: u64, answer: DirectoryAnswer) {
         match answer {
             DirectoryAnswer::Put { created, record } => {
                 let response = Response::QueuePut { created, config: record.config.clone() };
-                self.tell_all_cores(caller, record, false, response);
+                self.tell_all_cores(caller, index, record, false, response);
             }
-            DirectoryAnswer::Deleted(record) => self.tell_all_cores(caller, record, true, Response::Done),
+            DirectoryAnswer::Deleted(record) => {
+                self.tell_all_cores(caller, index, record, true, Response::Done);
+            }
             DirectoryAnswer::Refused(why) => {
                 self.respond(Origin::Core(caller), refused(why.into()));
             }
@@ -219,22 +250,32 @@ impl Core {
         }
     }
 
-    fn tell_all_cores(&mut self, caller: Caller, record: QueueRecord, deleted: bool, response: Response) {
+    /// Tells every core that can be reached, and answers the caller when they know. Those that cannot be reached are
+    /// told everything when they can.
+    fn tell_all_cores(
+        &mut self,
+        caller: Caller,
+        index: u64,
+        record: QueueRecord,
+        deleted: bool,
+        response: Response,
+    ) {
         let record = Arc::new(record);
         let change = self.next_number();
-        let waiting = (0..self.config.cores).map(CoreId).collect();
+        let others = self.all_others();
+        let waiting = others.iter().copied().chain([self.me]).collect();
         if let Some(host) = &mut self.host {
             host.changes.insert(change, Change { caller, response, waiting });
         }
-        for core in (0..self.config.cores).map(CoreId).filter(|core| *core != self.config.core) {
-            let message = MeshMessage::DirectoryChange { change, record: record.clone(), deleted };
-            self.out.push(Output::Mesh { to: core, message });
+        for to in others {
+            let message = MeshMessage::DirectoryChange { index, change, record: record.clone(), deleted };
+            self.out.push(Output::Mesh { to, message });
         }
-        self.directory_changed(change, record, deleted);
+        self.directory_changed(self.me, index, change, record, deleted);
     }
 
     /// Another core (or this one) knows a change.
-    pub(crate) fn directory_known_by(&mut self, core: CoreId, change: u64) {
+    pub(crate) fn directory_known_by(&mut self, core: Address, change: u64) {
         let Some(host) = &mut self.host else { return };
         let Some(known) = host.changes.get_mut(&change) else { return };
         known.waiting.remove(&core);
@@ -245,20 +286,41 @@ impl Core {
         }
     }
 
-    /// Takes a change into this core's copy and tells its shards.
-    pub(crate) fn directory_changed(&mut self, change: u64, record: Arc<QueueRecord>, deleted: bool) {
-        if !self.is_serving() {
-            return self.directory.deferred.push((change, record, deleted));
-        }
-        let commands = self.take_record(&record, deleted);
-        self.configure(Some(change), commands);
+    /// A core cannot be reached: changes do not wait for it.
+    pub(crate) fn directory_without(&mut self, core: Address) {
+        let waited: Vec<u64> = self
+            .host
+            .iter()
+            .flat_map(|host| host.changes.iter())
+            .filter(|(_, c)| c.waiting.contains(&core))
+            .map(|(n, _)| *n)
+            .collect();
+        waited.into_iter().for_each(|change| self.directory_known_by(core, change));
     }
 
-    /// Changes the copy; gives the commands that this core's shards need.
+    /// Takes a change into this core's copy and tells the shards that it leads.
+    pub(crate) fn directory_changed(
+        &mut self,
+        from: Address,
+        index: u64,
+        change: u64,
+        record: Arc<QueueRecord>,
+        deleted: bool,
+    ) {
+        if !self.is_serving() {
+            return self.directory.deferred.push(Deferred { from, index, change, record, deleted });
+        }
+        let mut commands = Vec::new();
+        if index > self.directory.index {
+            self.directory.index = index;
+            commands = self.take_record(&record, deleted);
+        }
+        self.configure(Some((from, change)), commands);
+    }
+
+    /// Changes the copy; gives the commands that the shards need which this core leads.
     fn take_record(&mut self, record: &Arc<QueueRecord>, deleted: bool) -> Vec<(ShardId, Command)> {
         let shards: Vec<ShardId> = record.shards(self.config.shards).collect();
-        let own =
-            shards.iter().copied().filter(|shard| self.replicas.contains_key(shard)).collect::<Vec<_>>();
         let id = record.id;
         if deleted {
             self.directory.remove(record);
@@ -268,11 +330,13 @@ impl Core {
                 self.queue_gone(operation);
             }
             self.refuse_waiters(id);
-            return own.into_iter().map(|shard| (shard, Command::Delete { queue: id })).collect();
+            let led = shards.into_iter().filter(|shard| self.serves(*shard));
+            return led.map(|shard| (shard, Command::Delete { queue: id })).collect();
         }
         if self.directory.by_id(id).is_some_and(|known| known.record.version >= record.version) {
             return Vec::new();
         }
+        let led: Vec<ShardId> = shards.iter().copied().filter(|shard| self.serves(*shard)).collect();
         self.directory.insert(Arc::new(QueueEntry { record: record.clone(), shards }));
         match self.schedulers.get_mut(&id) {
             Some(scheduler) => scheduler.reconfigure(&record.config),
@@ -281,16 +345,26 @@ impl Core {
             }
         }
         self.quotas.configure(id, &record.config, self.time);
-        let version = record.version;
-        own.into_iter()
-            .filter(|shard| {
-                self.replicas.get(shard).and_then(|r| r.machine.queue_version(id)) != Some(version)
-            })
-            .map(|shard| (shard, Command::Configure { queue: id, version, config: record.config.clone() }))
-            .collect()
+        led.into_iter().filter_map(|shard| Some((shard, self.configuration(shard, record)?))).collect()
     }
 
-    fn configure(&mut self, change: Option<u64>, commands: Vec<(ShardId, Command)>) {
+    /// True where this core leads a shard and has applied all that was ever answered of it.
+    fn serves(&self, shard: ShardId) -> bool {
+        self.replicas.get(&shard).is_some_and(Replica::serves)
+    }
+
+    /// What a shard is to be told of a queue; nothing where it knows.
+    fn configuration(&self, shard: ShardId, record: &QueueRecord) -> Option<Command> {
+        let known = self.replicas.get(&shard).and_then(|replica| replica.machine.queue_version(record.id));
+        let (queue, version) = (record.id, record.version);
+        known.is_none_or(|known| known < version).then(|| Command::Configure {
+            queue,
+            version,
+            config: record.config.clone(),
+        })
+    }
+
+    fn configure(&mut self, change: Option<(Address, u64)>, commands: Vec<(ShardId, Command)>) {
         let operation = self.next_number();
         let outstanding = commands.len();
         let state = ConfigureOperation { change, commands: commands.clone(), outstanding };
@@ -310,7 +384,8 @@ impl Core {
         part: usize,
         reply: &ShardReply,
     ) {
-        if matches!(reply, ShardReply::Failed { .. }) {
+        // In a cluster whoever leads a shard next compares it with the directory.
+        if matches!(reply, ShardReply::Failed { .. }) && self.map.is_single() {
             // The change is made: every shard learns it, a busy one a little later. Twice does no harm.
             let (shard, command) = state.commands[part].clone();
             self.operations.insert(operation, Operation::Configure(state));
@@ -324,72 +399,173 @@ impl Core {
         }
     }
 
-    fn configured(&mut self, change: Option<u64>) {
+    fn configured(&mut self, change: Option<(Address, u64)>) {
         match change {
-            Some(change) if self.host.is_some() => self.directory_known_by(self.config.core, change),
-            Some(change) => {
+            Some((to, change)) if to == self.me => self.directory_known_by(to, change),
+            Some((to, change)) => {
                 let message = MeshMessage::DirectoryKnown { change };
-                self.out.push(Output::Mesh { to: CoreId(0), message });
+                self.out.push(Output::Mesh { to, message });
             }
             None => self.begin_serving(),
         }
     }
 
-    /// Core 0 told which queues there are.
-    pub(crate) fn directory_snapshot(&mut self, records: Vec<Arc<QueueRecord>>) {
-        self.directory.start.snapshot = Some(records);
+    /// The leader of the directory tells which queues there are.
+    pub(crate) fn directory_snapshot(
+        &mut self,
+        from: Address,
+        index: u64,
+        mut records: Vec<Arc<QueueRecord>>,
+        last: bool,
+    ) {
+        let parts = self.directory.parts.entry(from).or_default();
+        parts.append(&mut records);
+        if last {
+            let records = self.directory.parts.remove(&from).unwrap_or_default();
+            self.directory_told(Told { index, records });
+        }
     }
 
-    /// Moves this core's start on: leaders elected, then the directory told, then the shards reconciled with it.
+    fn directory_told(&mut self, told: Told) {
+        if !self.is_serving() {
+            let newer = self.directory.start.snapshot.as_ref().is_none_or(|known| known.index <= told.index);
+            if newer {
+                self.directory.start.snapshot = Some(told);
+            }
+        } else if told.index >= self.directory.index {
+            let commands = self.take_all(told);
+            commands.into_iter().for_each(|(shard, command)| self.submit_own(shard, command));
+        }
+    }
+
+    /// Makes this core's copy what the directory is; gives the commands that the shards need which this core leads.
+    fn take_all(&mut self, told: Told) -> Vec<(ShardId, Command)> {
+        self.directory.index = told.index;
+        let there: BTreeSet<QueueId> = told.records.iter().map(|record| record.id).collect();
+        let gone = self.directory.by_id.values().filter(|entry| !there.contains(&entry.record.id));
+        let gone: Vec<Arc<QueueRecord>> = gone.map(|entry| entry.record.clone()).collect();
+        let mut commands = Vec::new();
+        for record in gone {
+            commands.extend(self.take_record(&record, true));
+        }
+        for record in &told.records {
+            commands.extend(self.take_record(record, false));
+        }
+        commands
+    }
+
+    /// What a shard that this core has begun to lead lacks of the directory. What it holds of queues that the directory
+    /// never had in this copy may be newer than the copy; what it holds of deleted ones is not.
+    fn differences(&self, shard: ShardId) -> Vec<(ShardId, Command)> {
+        let Some(replica) = self.replicas.get(&shard).filter(|replica| replica.serves()) else {
+            return Vec::new();
+        };
+        let lacks =
+            self.directory.on_shard(shard).filter_map(|entry| self.configuration(shard, &entry.record));
+        let deleted = replica.machine.queues().filter(|queue| !self.directory.may_exist(*queue));
+        lacks.chain(deleted.map(|queue| Command::Delete { queue })).map(|command| (shard, command)).collect()
+    }
+
+    /// Moves this core's start on: its log is read, and the directory is told. A node by itself leads all its shards
+    /// before it serves; in a cluster others may.
     pub(crate) fn advance_start(&mut self) -> bool {
         if self.is_serving() || self.directory.start.reconciling || !self.directory.start.recovered {
             return false;
         }
-        let serving_host = self.host.as_ref().is_none_or(|host| host.group.is_caught_up_as_leader());
-        if !serving_host || !self.replicas.values().all(crate::replica::Replica::serves) {
+        let settled = |replica: &Replica| replica.serves() || !replica.group.is_alone();
+        if !self.replicas.values().all(settled) {
             return false;
         }
+        let Some(told) = self.directory.start.snapshot.take() else { return false };
         for replica in self.replicas.values() {
             self.clock.raise_to(replica.machine.time());
         }
         self.time = self.clock.read(self.now);
-        self.announce_directory();
-        let Some(records) = self.directory.start.snapshot.take() else { return false };
         self.directory.start.reconciling = true;
-        let mut commands = Vec::new();
-        for record in &records {
-            commands.extend(self.take_record(record, false));
-        }
-        for (shard, replica) in &self.replicas {
-            let unknown = replica.machine.queues().filter(|queue| self.directory.by_id(*queue).is_none());
-            commands.extend(unknown.map(|queue| (*shard, Command::Delete { queue })));
-        }
+        self.take_all(told);
+        let commands = self.replicas.keys().flat_map(|shard| self.differences(*shard)).collect();
         self.learn_own_heads();
         self.configure(None, commands);
         true
     }
 
+    /// This core begins to lead a shard.
+    pub(crate) fn lead_began(&mut self, shard: ShardId) {
+        if shard == ShardId::DIRECTORY {
+            return self.announce_directory();
+        }
+        if let Some(replica) = self.replicas.get_mut(&shard) {
+            replica.lead_began();
+            self.clock.raise_to(replica.machine.time());
+            self.time = self.clock.read(self.now);
+        }
+        if !self.map.is_single() {
+            self.tenant_rates.home_moved_here(shard, self.time);
+            let at_home = self.directory.on_shard(shard).filter(|entry| entry.home() == shard);
+            for queue in at_home.map(|entry| entry.record.id).collect::<Vec<_>>() {
+                self.quotas.home_moved_here(queue, self.time);
+            }
+        }
+        for peer in self.links.all_up().collect::<Vec<_>>() {
+            self.tell_all_heads(shard, peer);
+        }
+        if self.is_serving() {
+            for (shard, command) in self.differences(shard) {
+                self.submit_own(shard, command);
+            }
+        }
+    }
+
+    /// The directory has a new leader, this core: everybody is told.
     fn announce_directory(&mut self) {
-        let Some(host) = &mut self.host else { return };
-        if core::mem::replace(&mut host.announced, true) {
+        for to in self.all_others() {
+            self.send_directory(to);
+        }
+        let Some(host) = &self.host else { return };
+        let (index, records) = (host.applied, host.directory.all().cloned().map(Arc::new).collect());
+        self.directory_told(Told { index, records });
+    }
+
+    /// Tells one core all queues, if this core leads the directory.
+    pub(crate) fn send_directory(&mut self, to: Address) {
+        let Some(host) = self.host.as_ref().filter(|host| host.group.is_caught_up_as_leader()) else {
             return;
+        };
+        let index = host.applied;
+        let records: Vec<Arc<QueueRecord>> = host.directory.all().cloned().map(Arc::new).collect();
+        let mut parts: VecDeque<Vec<_>> = records.chunks(SNAPSHOT_RECORDS).map(<[_]>::to_vec).collect();
+        let last = parts.pop_back().unwrap_or_default();
+        for records in parts {
+            let message = MeshMessage::DirectorySnapshot { index, records, last: false };
+            self.out.push(Output::Mesh { to, message });
         }
-        let records: Vec<_> = host.directory.all().cloned().map(Arc::new).collect();
-        for core in (0..self.config.cores).map(CoreId).filter(|core| *core != self.config.core) {
-            let message = MeshMessage::DirectorySnapshot { records: records.clone() };
-            self.out.push(Output::Mesh { to: core, message });
-        }
-        self.directory.start.snapshot = Some(records);
+        let message = MeshMessage::DirectorySnapshot { index, records: last, last: true };
+        self.out.push(Output::Mesh { to, message });
+    }
+
+    /// A link is gone: what came of a snapshot on it is not the whole.
+    pub(crate) fn directory_link_lost(&mut self, peer: Address) {
+        self.directory.parts.remove(&peer);
+        self.directory_without(peer);
     }
 
     fn begin_serving(&mut self) {
         self.serving.insert(self.config.core);
-        for core in (0..self.config.cores).map(CoreId).filter(|core| *core != self.config.core) {
-            self.out.push(Output::Mesh { to: core, message: MeshMessage::Serving });
+        for to in self.siblings() {
+            self.out.push(Output::Mesh { to, message: MeshMessage::Serving });
         }
         self.out.push(Output::Serving);
-        for (change, record, deleted) in core::mem::take(&mut self.directory.deferred) {
-            self.directory_changed(change, record, deleted);
+        if let Some(told) = self.directory.start.snapshot.take() {
+            self.directory_told(told);
+        }
+        for shard in self.replicas.keys().copied().collect::<Vec<_>>() {
+            for (shard, command) in self.differences(shard) {
+                self.submit_own(shard, command);
+            }
+        }
+        for Deferred { from, index, change, record, deleted } in core::mem::take(&mut self.directory.deferred)
+        {
+            self.directory_changed(from, index, change, record, deleted);
         }
     }
 }

@@ -4,6 +4,7 @@ use crate::calls::queue_of;
 use crate::claim::{ClaimStep, Claimer, Next};
 use crate::convert::{failed, refused};
 use crate::directory::QueueEntry;
+use crate::errands::Task;
 use crate::identity::Tenant;
 use crate::mesh::{Caller, Read, ShardReply, ShardRequest};
 use crate::replica::CommandCaller;
@@ -16,7 +17,7 @@ use overtake_base::planted::{Bug, is_planted};
 use overtake_base::{Level, MessageId, QueueConfig, ShardId, UnixMillis};
 use overtake_queue::answer::{Answer, EnqueueOutcome, KeyState, PendingClaim};
 use overtake_queue::command::{Command, NewMessage, RefusedReason, VisibleWhen};
-use overtake_wire::message::{Delay, EnqueueMessage, Enqueued, Refusal, Request, Response};
+use overtake_wire::message::{Delay, EnqueueMessage, Enqueued, Refusal, Response};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -117,10 +118,8 @@ impl Core {
         rate_checked: bool,
     ) {
         if !rate_checked && let Some(home) = self.tenant_rates.home(tenant) {
-            if home != self.config.core {
-                let request = Request::Enqueue { queue: name, messages };
-                self.forward(origin, home, None, tenant, request, false);
-                return;
+            if self.leader_of(home) != Some(self.me) {
+                return self.enqueue_elsewhere(origin, home, tenant, name, messages, false);
             }
             if let Err(wait_ms) = self.tenant_rates.take(tenant, messages.len() as u64, self.time) {
                 return self.over_rate(origin, tenant, &name, messages, wait_ms);
@@ -131,11 +130,11 @@ impl Core {
             Err(_) if self.config.auto_create => return self.create_first(origin, tenant, name, messages),
             Err(refusal) => return self.respond(origin, refused(refusal)),
         };
-        let home = self.config.core_of(queue.home());
-        if queue.needs_quota() && home != self.config.core {
-            let request = Request::Enqueue { queue: name, messages };
-            self.forward(origin, home, None, tenant, request, true);
-            return;
+        if queue.needs_quota() && self.leader_of(queue.home()) != Some(self.me) {
+            return match origin {
+                Origin::Core(caller) if rate_checked => self.send_back(caller),
+                origin => self.enqueue_elsewhere(origin, queue.home(), tenant, name, messages, true),
+            };
         }
         self.enqueue_into(origin, tenant, queue, messages);
     }
@@ -158,6 +157,25 @@ impl Core {
         state.pending.iter_mut().for_each(|placed| placed.refused = Some(RefusedReason::Rate));
         let operation = self.next_number();
         self.next_round(operation, state);
+    }
+
+    fn enqueue_elsewhere(
+        &mut self,
+        origin: Origin,
+        home: ShardId,
+        tenant: &Tenant,
+        queue: String,
+        messages: Vec<EnqueueMessage>,
+        rate_checked: bool,
+    ) {
+        match origin {
+            // It was sent here as to the home.
+            Origin::Core(caller) if !rate_checked => self.send_back(caller),
+            origin => {
+                let task = Task::Enqueue { tenant: tenant.clone(), queue, messages, rate_checked };
+                self.send_errand(origin, home, task);
+            }
+        }
     }
 
     /// Creates the queue with defaults, unless no message would be accepted anyway.

@@ -1,9 +1,10 @@
 //! What goes into a core and what comes out: closed enums, so that the shell and the simulator carry everything and
 //! decide nothing.
 
+use crate::cluster::Address;
 use crate::mesh::MeshMessage;
 use bytes::Bytes;
-use overtake_base::{CoreId, ShardId};
+use overtake_base::ShardId;
 use overtake_log::disk::{DiskCompletion, DiskOperation};
 use overtake_queue::answer::Summary;
 
@@ -20,8 +21,13 @@ pub enum Event {
     Frame { session: SessionId, frame: Bytes },
     /// The session is gone; nothing more will come from it and nothing can be sent to it.
     SessionClosed { session: SessionId },
-    /// Another core of this node says something. Messages of one core arrive in the order sent.
-    Mesh { from: CoreId, message: MeshMessage },
+    /// Another core says something. Messages of one core arrive in the order sent, those of another node between a
+    /// [`Event::PeerUp`] and the next [`Event::PeerDown`] of it.
+    Mesh { from: Address, message: MeshMessage },
+    /// A link to a core of another node is there; the peer has shown that it is that core.
+    PeerUp { peer: Address },
+    /// The link is gone, and what was under way on it is lost. Nothing of it arrives after the next [`Event::PeerUp`].
+    PeerDown { peer: Address },
     /// A disk operation ended.
     Disk(DiskCompletion),
     /// The board's newest summary of a queue on another core's shard. `version` grows with the shard's log.
@@ -40,8 +46,9 @@ pub enum Output {
     Frame { session: SessionId, frame: Bytes },
     /// Close the session with an application error code.
     CloseSession { session: SessionId, code: u32, reason: &'static str },
-    /// Say something to another core of this node.
-    Mesh { to: CoreId, message: MeshMessage },
+    /// Say something to another core. To one of another node: by its link; without one it is lost, as what is under way
+    /// on a link that breaks.
+    Mesh { to: Address, message: MeshMessage },
     /// Start a disk operation.
     Disk(DiskOperation),
     /// Put a summary on the board; `gone` frees its place (the queue was deleted).

@@ -3,13 +3,14 @@
 use crate::convert::{dead_letter, failed, inspected, peeked, refused, stats};
 use crate::directory::QueueEntry;
 use crate::enqueue::shard_of;
+use crate::errands::Task;
 use crate::identity::Tenant;
 use crate::mesh::{Read, ShardReply, ShardRequest};
 use crate::metrics::queue_metrics;
 use crate::page::merge_pages;
 use crate::sessions::Origin;
 use crate::{Core, Operation, OperationId};
-use overtake_base::{CoreId, Level, MessageId, QueueId, Receipt, ShardId, UnixMillis};
+use overtake_base::{Level, MessageId, QueueId, Receipt, ShardId, UnixMillis};
 use overtake_queue::answer::{Answer, CancelOutcome, QueueStats};
 use overtake_queue::command::{Command, LeaseKey, RedriveSelection};
 use overtake_queue::machine::PeekFilter;
@@ -66,10 +67,12 @@ impl Core {
             Some(Err(refusal)) => return self.respond(origin, refused(refusal)),
             None => return self.respond(origin, refused(Refusal::internal("a request that names no queue"))),
         };
-        let home = self.config.core_of(queue.home());
         let takes_room = matches!(&request, Request::DlqRedrive(redrive) if redrive.max_per_s.is_none() && !redrive.dry_run);
-        if takes_room && queue.needs_quota() && home != self.config.core {
-            self.forward(origin, home, None, tenant, request, true);
+        if takes_room && queue.needs_quota() && self.leader_of(queue.home()) != Some(self.me) {
+            if let Origin::Core(caller) = origin {
+                return self.send_back(caller);
+            }
+            self.send_errand(origin, queue.home(), Task::Other { tenant: tenant.clone(), request });
             return;
         }
         if let Err(refusal) = self.start_queue_gather(origin, &queue, request) {
@@ -201,9 +204,9 @@ impl Core {
 
     /// One shard of each core tells that core's counters.
     fn gather_metrics(&mut self, origin: Origin, tenant: &Tenant) {
-        let cores = (0..self.config.cores.min(self.config.shards)).map(CoreId);
-        let requests = cores
-            .map(|core| (ShardId(core.0), ShardRequest::Read(Read::Metrics { tenant: tenant.clone() })))
+        let shards = (0..self.config.cores.min(self.config.shards)).map(ShardId);
+        let requests = shards
+            .map(|shard| (shard, ShardRequest::Read(Read::Metrics { tenant: tenant.clone() })))
             .collect();
         self.ask(origin, None, GatherKind::Metrics, requests);
     }

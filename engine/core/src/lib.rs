@@ -9,16 +9,22 @@ pub mod cache;
 mod calls;
 mod claim;
 pub mod clock;
+pub mod cluster;
+pub mod codec;
 pub mod config;
 mod convert;
 mod directory;
 mod enqueue;
+mod errands;
 pub mod event;
 mod gather;
 pub mod identity;
+mod leaders;
+mod links;
 pub mod mesh;
 mod metrics;
 pub mod page;
+mod peers;
 pub mod planner;
 mod queues;
 mod quota;
@@ -28,22 +34,29 @@ mod replica;
 mod sessions;
 mod settle;
 mod storage;
+mod summaries;
 mod view;
 mod waiting;
 
-pub use config::{CoreConfig, Rights, TenantConfig, TokenConfig};
+pub use cluster::Address;
+pub use config::{CoreConfig, PeerConfig, Rights, TenantConfig, TokenConfig};
 pub use event::{Event, Output, SessionId};
 
 use crate::calls::{LocalReply, PendingCall};
 use crate::clock::ShardClock;
+use crate::cluster::ClusterMap;
 use crate::directory::{DirectoryCopy, DirectoryHost};
+use crate::errands::Errand;
+use crate::leaders::Leaders;
+use crate::links::Links;
 use crate::mesh::Caller;
 use crate::metrics::Counters;
 use crate::quota::{Quotas, TenantRates};
 use crate::receive::{Waiting, WakeTimers};
 use crate::replica::Replica;
-use crate::sessions::{Forwarded, Sessions};
+use crate::sessions::Sessions;
 use crate::storage::Storage;
+use crate::summaries::Telling;
 use crate::view::HeadView;
 use overtake_base::hash::Map;
 use overtake_base::random::Random;
@@ -54,6 +67,18 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Rounds of propose, apply and wake within one drain; what is left then waits for the next turn.
 const DRAIN_ROUNDS_MAX: usize = 8;
+
+/// How long a stop waits for what is under way where a quorum may be missing, in nanoseconds.
+const STOP_PATIENCE_NS: u64 = 5_000_000_000;
+/// How long a stop waits for other nodes to lead what it led, in nanoseconds.
+const HAND_OVER_NS: u64 = 2_000_000_000;
+
+/// Raft messages to one core.
+#[derive(Default)]
+pub(crate) struct ToPeer {
+    pub(crate) messages: Vec<(ShardId, bytes::Bytes)>,
+    pub(crate) bytes: usize,
+}
 
 /// Names an operation of this core; never used twice.
 pub(crate) type OperationId = u64;
@@ -72,6 +97,23 @@ pub(crate) enum Operation {
 /// See the crate's text.
 pub struct Core {
     pub(crate) config: CoreConfig,
+    /// This core's own address.
+    pub(crate) me: Address,
+    pub(crate) map: ClusterMap,
+    pub(crate) leaders: Leaders,
+    pub(crate) links: Links,
+    /// Shards that receives are planned without, since no leader of theirs can be reached.
+    pub(crate) hidden: BTreeSet<ShardId>,
+    /// Raft messages of this turn.
+    pub(crate) to_peers: BTreeMap<Address, ToPeer>,
+    pub(crate) next_tick_ns: Option<u64>,
+    /// Since when this core leads each shard that it last led.
+    pub(crate) lead_since_ns: BTreeMap<ShardId, u64>,
+    pub(crate) next_transfer_ns: u64,
+    /// Up to where every voter holds the log of a shard, as far as this core was told.
+    pub(crate) held: BTreeMap<ShardId, u64>,
+    pub(crate) next_held_ns: u64,
+    pub(crate) telling: Telling,
     pub(crate) now: Now,
     pub(crate) time: UnixMillis,
     pub(crate) clock: ShardClock,
@@ -86,7 +128,9 @@ pub struct Core {
     pub(crate) sessions: Sessions,
     pub(crate) operations: Map<OperationId, Operation>,
     pub(crate) calls: Map<u64, PendingCall>,
-    pub(crate) forwards: Map<u64, Forwarded>,
+    /// Calls in the order in which their time is over.
+    pub(crate) call_ends: VecDeque<(u64, u64)>,
+    pub(crate) errands: Map<u64, Errand>,
     /// Enqueues that found no room on disk: what they are answered once it is counted.
     pub(crate) refusing: Map<Caller, Vec<EnqueueOutcome>>,
     pub(crate) local_replies: VecDeque<LocalReply>,
@@ -101,6 +145,11 @@ pub struct Core {
     /// Heads that changed in this turn.
     pub(crate) to_publish: BTreeSet<(ShardId, QueueId)>,
     pub(crate) stopping: bool,
+    /// When a stop no longer waits for what is under way, and for others to lead.
+    pub(crate) stop_by_ns: u64,
+    pub(crate) hand_over_by_ns: u64,
+    /// This core takes no more part in anything.
+    pub(crate) retired: bool,
     pub(crate) stopped: bool,
     pub(crate) next_number: u64,
     pub(crate) out: Vec<Output>,
@@ -111,8 +160,21 @@ impl Core {
     #[must_use]
     pub fn new(config: CoreConfig, now: Now) -> Self {
         let seed = config.seed ^ (u64::from(config.core.0) << 48);
+        let map = ClusterMap::of(&config);
         let mut core = Self {
             storage: Storage::new(&config),
+            me: Address { node: config.node, core: config.core },
+            hidden: if map.is_single() { BTreeSet::new() } else { (0..config.shards).map(ShardId).collect() },
+            map,
+            leaders: Leaders::default(),
+            links: Links::default(),
+            to_peers: BTreeMap::new(),
+            next_tick_ns: None,
+            lead_since_ns: BTreeMap::new(),
+            next_transfer_ns: 0,
+            held: BTreeMap::new(),
+            next_held_ns: 0,
+            telling: Telling::default(),
             now,
             time: UnixMillis(0),
             clock: ShardClock::new(),
@@ -126,7 +188,8 @@ impl Core {
             sessions: Sessions::default(),
             operations: Map::default(),
             calls: Map::default(),
-            forwards: Map::default(),
+            call_ends: VecDeque::new(),
+            errands: Map::default(),
             refusing: Map::default(),
             local_replies: VecDeque::new(),
             waiting: Waiting::default(),
@@ -138,6 +201,9 @@ impl Core {
             serving: BTreeSet::new(),
             to_publish: BTreeSet::new(),
             stopping: false,
+            stop_by_ns: 0,
+            hand_over_by_ns: 0,
+            retired: false,
             stopped: false,
             next_number: 0,
             out: Vec::new(),
@@ -156,6 +222,8 @@ impl Core {
             Event::Frame { session, frame } => self.frame(session, &frame),
             Event::SessionClosed { session } => self.close_session(session),
             Event::Mesh { from, message } => self.mesh(from, message),
+            Event::PeerUp { peer } => self.peer_up(peer),
+            Event::PeerDown { peer } => self.peer_down(peer),
             Event::Disk(completion) => self.disk(completion),
             Event::Summary { shard, version, summary } => {
                 self.learn(mesh::VersionedSummary { shard, version, summary });
@@ -171,6 +239,8 @@ impl Core {
         self.set_now(now);
         self.expire_timers();
         self.ask_for_room();
+        self.expire_calls();
+        self.tick_groups();
         for _ in 0..DRAIN_ROUNDS_MAX {
             let progress = self.propose_and_apply()
                 | self.take_local_replies()
@@ -181,6 +251,8 @@ impl Core {
             }
         }
         self.write_journal();
+        self.flush_peers();
+        self.tell_heads();
         self.publish_changes();
         self.finish_stop();
         outputs.append(&mut self.out);
@@ -197,7 +269,25 @@ impl Core {
             .filter(|deadline| *deadline != UnixMillis::NEVER)
             .map(|deadline| self.clock.monotonic_at(deadline));
         let ask = self.next_ask().map(|at| self.clock.monotonic_at(at));
-        [shard_deadline, ask, self.timers.next(), self.storage.next_wake()].into_iter().flatten().min()
+        let tick = self.next_tick_ns.filter(|_| !self.retired);
+        let call_end = self.call_ends.front().map(|(end_ns, _)| *end_ns);
+        let heads = self.telling.next_wake();
+        let own = [shard_deadline, ask, self.timers.next(), self.storage.next_wake(), tick, call_end, heads];
+        own.into_iter().flatten().min()
+    }
+
+    /// The shards that this core leads, with the term it leads them in.
+    #[must_use]
+    pub fn leads(&self) -> Vec<(ShardId, u64)> {
+        let host = self.host.iter().map(|host| (ShardId::DIRECTORY, &host.group));
+        let groups = self.replicas.iter().map(|(shard, replica)| (*shard, &replica.group)).chain(host);
+        groups.filter(|(_, group)| group.is_leader()).map(|(shard, group)| (shard, group.term())).collect()
+    }
+
+    /// True where this core can reach a leader of every shard and of the directory.
+    #[must_use]
+    pub fn knows_all_leaders(&self) -> bool {
+        self.hidden.is_empty() && self.leader_of(ShardId::DIRECTORY).is_some()
     }
 
     /// True where this core answers requests.
@@ -210,8 +300,23 @@ impl Core {
     /// and after a restart.
     #[must_use]
     pub fn digests(&self) -> Vec<(u16, u64, u64)> {
-        let machines = self.replicas.iter().map(|(shard, replica)| (shard.0, &replica.machine));
-        machines.map(|(shard, machine)| (shard, machine.applied(), machine.digest())).collect()
+        self.digests_where(|_, _| true)
+    }
+
+    /// The same of those that are wanted: digests of large states are dear.
+    pub fn digests_where(&self, mut wanted: impl FnMut(u16, u64) -> bool) -> Vec<(u16, u64, u64)> {
+        let mut digests = Vec::new();
+        for (shard, Replica { machine, .. }) in &self.replicas {
+            if wanted(shard.0, machine.applied()) {
+                digests.push((shard.0, machine.applied(), machine.digest()));
+            }
+        }
+        if let Some(DirectoryHost { directory, .. }) = &self.host
+            && wanted(ShardId::DIRECTORY.0, directory.applied())
+        {
+            digests.push((ShardId::DIRECTORY.0, directory.applied(), directory.digest()));
+        }
+        digests
     }
 
     fn set_now(&mut self, now: Now) {
@@ -230,7 +335,12 @@ impl Core {
 
     fn stop(&mut self) {
         self.stopping = true;
+        self.stop_by_ns = self.now.monotonic_ns + STOP_PATIENCE_NS;
+        self.hand_over_by_ns = self.now.monotonic_ns + HAND_OVER_NS;
         self.end_waits();
+        if !self.map.is_single() {
+            self.hand_over();
+        }
     }
 
     /// Once nothing is under way any more, vouches for the journal's last batches and says so.
@@ -240,9 +350,15 @@ impl Core {
         }
         let quiet = self.operations.is_empty()
             && self.calls.is_empty()
-            && self.forwards.is_empty()
+            && self.errands.is_empty()
             && self.replicas.values().all(|replica| !replica.is_busy());
-        if quiet && self.seal_journal() {
+        // Without a quorum some things never end.
+        let now_ns = self.now.monotonic_ns;
+        let single = self.map.is_single();
+        let late = !single && now_ns >= self.stop_by_ns;
+        let quiet = quiet && (single || now_ns >= self.hand_over_by_ns || self.has_handed_over());
+        self.retired |= quiet || late;
+        if self.retired && self.seal_journal() {
             self.stopped = true;
             self.out.push(Output::Stopped);
         }

@@ -1,8 +1,10 @@
-//! What cores of one node say to each other. Messages of one pair of cores arrive in the order sent.
+//! What cores say to each other, on one node and from node to node. Messages of one pair of cores arrive in the order sent.
 
+use crate::cluster::Address;
 use crate::identity::Tenant;
 use crate::page::Page;
-use overtake_base::{CoreId, MessageId, QueueId, ShardId};
+use bytes::Bytes;
+use overtake_base::{MessageId, NodeId, QueueId, ShardId};
 use overtake_queue::answer::{Answer, DeadLetterView, Delivery, KeyState, MessageView, QueueStats, Summary};
 use overtake_queue::command::{Command, RedriveSelection, Room};
 use overtake_queue::directory::{DirectoryCommand, QueueRecord};
@@ -18,19 +20,24 @@ pub enum MeshMessage {
     Call { call: u64, shard: ShardId, request: ShardRequest },
     /// What it said; with its newest summary of the queue, which may be ahead of the board.
     Reply { call: u64, reply: ShardReply, summary: Option<VersionedSummary> },
-    /// Carry out a client's whole request there: the receiving core has what this one lacks (waiters, quotas).
-    Forward { call: u64, tenant: Tenant, request: Request, rate_checked: bool },
+    /// Carry out a client's whole request there: the receiving core has what this one lacks (waiters, quotas). A receive
+    /// waits `wait_ms`, whatever it says itself: part of its wait may be over.
+    Forward { call: u64, tenant: Tenant, request: Request, rate_checked: bool, wait_ms: u32 },
     /// The response.
     ForwardReply { call: u64, response: Response },
+    /// Nothing was done: what the sending core was taken to have it has not, or not any more. To a `Forward` or a
+    /// `DirectoryCall`.
+    ForwardMoved { call: u64 },
     /// The forwarded receive need not wait any more.
     ForwardCancel { call: u64 },
-    /// Core 0 has every queue of the node; sent when it serves.
-    DirectorySnapshot { records: Vec<Arc<QueueRecord>> },
-    /// A queue was created, changed or deleted. Answered when this core's shards know.
-    DirectoryChange { change: u64, record: Arc<QueueRecord>, deleted: bool },
+    /// The leader of the directory has these queues, at this index of its log; more follow unless it is the `last` part.
+    /// Sent when it begins to lead, and at the beginning of every link.
+    DirectorySnapshot { index: u64, records: Vec<Arc<QueueRecord>>, last: bool },
+    /// A queue was created, changed or deleted. Answered when the shards that the receiving core leads know.
+    DirectoryChange { index: u64, change: u64, record: Arc<QueueRecord>, deleted: bool },
     /// Answer to a `DirectoryChange`.
     DirectoryKnown { change: u64 },
-    /// To the core that hosts the directory.
+    /// To the core that leads the directory.
     DirectoryCall { call: u64, command: DirectoryCommand },
     /// Whether some receive of the queue waits on the sending core, its home: then all receives go there, so that the
     /// longest waiter is served first.
@@ -40,6 +47,14 @@ pub enum MeshMessage {
     RoomWanted { queue: QueueId, shard: ShardId, room: Room, first: u64 },
     /// The sending core serves.
     Serving,
+    /// Who leads a shard, as the sending core's replica knows it; from another node: the sending node does.
+    Leader { shard: ShardId, term: u64, leader: Option<NodeId> },
+    /// Heads of shards that the sending core leads and the receiving node holds no replica of.
+    Summaries { summaries: Vec<VersionedSummary> },
+    /// Up to where every voter of a shard holds its log, as its leader, the sending core, knows.
+    Held { shards: Vec<(ShardId, u64)> },
+    /// Words of replicas of several shards to those of the receiving core, which only they understand.
+    Raft { messages: Vec<(ShardId, Bytes)> },
 }
 
 /// A summary and the log index it was made at.
@@ -54,7 +69,7 @@ pub struct VersionedSummary {
 }
 
 /// What a shard can be asked.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum ShardRequest {
     /// Something that changes it: goes through the log.
     Command(Command),
@@ -76,9 +91,9 @@ pub enum Read {
     /// How many dead letters a redrive would take.
     CountDead { queue: QueueId, selection: RedriveSelection },
     /// What is known of a dedup key; where that is nothing, whether a message with this id is there.
-    Lookup { queue: QueueId, key: Option<bytes::Bytes>, id: Option<MessageId> },
+    Lookup { queue: QueueId, key: Option<Bytes>, id: Option<MessageId> },
     /// Whether the message with this id was stored under a dedup key of another shard.
-    StoredUnder { queue: QueueId, id: MessageId, key: bytes::Bytes },
+    StoredUnder { queue: QueueId, id: MessageId, key: Bytes },
     /// Nothing but the summary that comes with every reply.
     Summary { queue: QueueId },
     /// Counters of the core that hosts the shard, and its part of the statistics of a tenant's queues.
@@ -108,6 +123,9 @@ pub enum ShardReply {
     Summary,
     /// To `Metrics`; the queues by name.
     Metrics(Vec<Metric>, Vec<(Box<str>, QueueStats)>),
+    /// Nothing was done, and another replica may be the one to ask: who leads in which term, if that is known. Within a
+    /// node what was asked comes back.
+    NotLeader { term: u64, leader: Option<NodeId>, request: Option<Box<ShardRequest>> },
     /// Nothing was done, or (`unknown`) nobody knows.
     Failed { unknown: bool, detail: &'static str },
 }
@@ -116,7 +134,9 @@ pub enum ShardReply {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Caller {
     /// The core.
-    pub core: CoreId,
+    pub at: Address,
+    /// The link that it asked on; on another one its number is not to be used.
+    pub link: u32,
     /// Its number for the call.
     pub call: u64,
 }

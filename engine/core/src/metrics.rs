@@ -18,6 +18,7 @@ pub(crate) struct Counters {
     pub refused_disk: u64,
     pub payload_reads: u64,
     pub checkpoints: u64,
+    pub peer_messages_refused: u64,
 }
 
 impl Counters {
@@ -48,6 +49,7 @@ impl Core {
             ("overtake_refused_disk_total", counters.refused_disk),
             ("overtake_payload_reads_total", counters.payload_reads),
             ("overtake_checkpoints_total", counters.checkpoints),
+            ("overtake_peer_messages_refused_total", counters.peer_messages_refused),
             ("overtake_journal_written_bytes_total", usage.bytes_written),
         ];
         let own_queues = if self.host.is_some() { self.directory.len() } else { 0 };

@@ -12,6 +12,7 @@ use overtake_queue::answer::LevelSummary;
 use overtake_queue::command::{LevelChoice, Pick};
 use overtake_queue::rate::RateLimiter;
 use overtake_queue::scheduler::{LevelSet, Scheduler};
+use std::collections::BTreeSet;
 
 /// Shards that one level is first taken from.
 const SHARDS_AT_ONCE: usize = 3;
@@ -52,6 +53,7 @@ pub fn allowed(heads: &QueueHeads, limiter: Option<&RateLimiter>, level: Level, 
 #[must_use]
 pub fn plan_one_shard(
     heads: &QueueHeads,
+    hidden: &BTreeSet<ShardId>,
     shard: ShardId,
     wanted: Wanted,
     limiter: Option<&RateLimiter>,
@@ -62,7 +64,7 @@ pub fn plan_one_shard(
         left = left.min(limiter.allows(now).saturating_sub(heads.claimed(Level(0)).0));
     }
     let (mut max, mut claims) = (0, Vec::new());
-    for (shard, summary) in heads.available(wanted.ceiling.unwrap_or(Level(u8::MAX))) {
+    for (shard, summary) in heads.available(wanted.ceiling.unwrap_or(Level(u8::MAX)), hidden) {
         let count = summary.visible.min(left).min(allowed(heads, limiter, summary.level, now));
         if count > 0 {
             claims.push(Claim { shard, level: summary.level, count });
@@ -77,13 +79,14 @@ pub fn plan_one_shard(
 /// Plans a receive over several shards. Charges the scheduler and the limiter; what does not come must be given back.
 pub fn plan_many_shards(
     heads: &QueueHeads,
+    hidden: &BTreeSet<ShardId>,
     scheduler: &mut Scheduler,
     wanted: Wanted,
     now: UnixMillis,
     mut limiter: Option<&mut RateLimiter>,
 ) -> Vec<Pull> {
     let ceiling = wanted.ceiling.unwrap_or(Level(u8::MAX));
-    let mut lanes: Vec<(ShardId, LevelSummary)> = heads.available(ceiling).collect();
+    let mut lanes: Vec<(ShardId, LevelSummary)> = heads.available(ceiling, hidden).collect();
     lanes.sort_by_key(|(shard, summary)| (summary.level, summary.head_since, *shard));
     let mut levels = totals(&lanes);
     let all: LevelSet = levels.iter().map(|total| total.level).collect();
@@ -248,6 +251,9 @@ mod tests {
 
     const NOW: UnixMillis = UnixMillis(1_000);
 
+    /// No shard is hidden.
+    const ALL: BTreeSet<ShardId> = BTreeSet::new();
+
     fn view_of(lanes: &[(u16, u8, u64, u64)]) -> HeadView {
         let mut view = HeadView::default();
         for shard in 0..100 {
@@ -271,7 +277,7 @@ mod tests {
     fn plan(view: &HeadView, max: u32, ceiling: Option<Level>) -> Vec<Pull> {
         let mut scheduler = Scheduler::new(&QueueConfig::with_defaults(5, 8));
         let heads = view.queue(QueueId(1)).unwrap();
-        plan_many_shards(heads, &mut scheduler, Wanted { max, ceiling }, NOW, None)
+        plan_many_shards(heads, &ALL, &mut scheduler, Wanted { max, ceiling }, NOW, None)
     }
 
     /// Levels and counts of a plan.
@@ -318,7 +324,8 @@ mod tests {
                 let mut limiter = RateLimiter::new(&caps, NOW);
                 for ceiling in [None, Some(Level(1))] {
                     let wanted = Wanted { max, ceiling };
-                    let pulls = plan_many_shards(heads, &mut scheduler, wanted, NOW, Some(&mut limiter));
+                    let pulls =
+                        plan_many_shards(heads, &ALL, &mut scheduler, wanted, NOW, Some(&mut limiter));
                     let counts = counts(&pulls);
                     assert_eq!(
                         counts.values().sum::<u64>(),
@@ -341,7 +348,7 @@ mod tests {
         let mut limiter = RateLimiter::new(&RateCaps { queue: Some(7), levels: [(0, 5)].into() }, NOW);
         let mut take = |max, now| {
             let wanted = Wanted { max, ceiling: None };
-            counts(&plan_many_shards(heads, &mut scheduler, wanted, now, Some(&mut limiter)))
+            counts(&plan_many_shards(heads, &ALL, &mut scheduler, wanted, now, Some(&mut limiter)))
         };
         assert_eq!(take(100, NOW), [(0, 5), (1, 2)].into());
         assert_eq!(take(100, NOW), BTreeMap::new());
@@ -355,7 +362,7 @@ mod tests {
         let limiter = RateLimiter::new(&caps, NOW);
         let plan = |view: &HeadView, max, ceiling| {
             let heads = view.queue(QueueId(1)).unwrap();
-            plan_one_shard(heads, ShardId(0), Wanted { max, ceiling }, Some(&limiter), NOW)
+            plan_one_shard(heads, &ALL, ShardId(0), Wanted { max, ceiling }, Some(&limiter), NOW)
         };
         let first = plan(&view, 5, None).unwrap();
         assert_eq!((first.max, counts(core::slice::from_ref(&first))), (5, [(0, 2), (1, 3)].into()));
@@ -378,7 +385,7 @@ mod tests {
         let mut taken = 0;
         for _ in 0..10 {
             let wanted = Wanted { max: 200, ceiling: None };
-            let pulls = plan_many_shards(heads, &mut scheduler, wanted, NOW, Some(&mut limiter));
+            let pulls = plan_many_shards(heads, &ALL, &mut scheduler, wanted, NOW, Some(&mut limiter));
             assert_eq!(pulls.len(), RECEIVE_PULLS_MAX);
             taken += counts(&pulls).values().sum::<u64>();
             assert_eq!(limiter.allows(NOW), 1_000 - taken, "what no shard was asked for is given back");
@@ -395,12 +402,12 @@ mod tests {
             let view = view_of(&lanes);
             let ceiling = ceiling.map(Level);
             let heads = view.queue(QueueId(1)).unwrap();
-            let there: u64 = heads.available(ceiling.unwrap_or(Level(99))).map(|(_, s)| s.visible).sum();
+            let there: u64 = heads.available(ceiling.unwrap_or(Level(99)), &ALL).map(|(_, s)| s.visible).sum();
             let pulls = plan(&view, max, ceiling);
             prop_assert_eq!(pulls.iter().map(|p| u64::from(p.max)).sum::<u64>(), there.min(u64::from(max)));
             for pull in &pulls {
                 for claim in &pull.claims {
-                    let visible = heads.available(Level(99))
+                    let visible = heads.available(Level(99), &ALL)
                         .find(|(shard, s)| *shard == claim.shard && s.level == claim.level).map_or(0, |(_, s)| s.visible);
                     prop_assert!(claim.count <= visible);
                     prop_assert!(ceiling.is_none_or(|ceiling| claim.level <= ceiling));

@@ -1,13 +1,13 @@
 //! Requests about queues as such: create, change, delete, show, list; and what the node says of itself.
 
+use crate::Core;
 use crate::convert::refused;
 use crate::directory::QueueEntry;
+use crate::errands::Task;
 use crate::identity::Tenant;
-use crate::mesh::{Caller, MeshMessage};
 use crate::sessions::Origin;
-use crate::{Core, Output};
 use overtake_base::queue_config::QueueConfigPatch;
-use overtake_base::{CoreId, QueueName, ShardId};
+use overtake_base::{NodeId, QueueName, ShardId};
 use overtake_queue::directory::DirectoryCommand;
 use overtake_wire::message::{NodeStatus, QueueListed, Refusal, Response, ShardStatus};
 use std::sync::Arc;
@@ -54,13 +54,7 @@ impl Core {
     }
 
     fn change_directory(&mut self, origin: Origin, command: DirectoryCommand) {
-        let call = self.expect_response(origin);
-        if self.host.is_some() {
-            self.directory_call(Caller { core: self.config.core, call }, command);
-        } else {
-            let message = MeshMessage::DirectoryCall { call, command };
-            self.out.push(Output::Mesh { to: CoreId(0), message });
-        }
+        self.send_errand(origin, ShardId::DIRECTORY, Task::Directory(command));
     }
 
     pub(crate) fn get_queue(&mut self, origin: Origin, tenant: &Tenant, name: &str) {
@@ -90,27 +84,33 @@ impl Core {
     }
 
     pub(crate) fn cluster(&mut self, origin: Origin) {
-        let node = self.config.node.0;
-        let nodes = vec![NodeStatus {
-            id: node,
-            zone: self.config.zone.clone(),
-            http: self.config.http.clone(),
-            alive: true,
-        }];
+        let alive = |node| node == self.me.node || self.links.all_up().any(|peer| peer.node == node);
+        let nodes = self.map.nodes().map(|(node, entry)| NodeStatus {
+            id: node.0,
+            zone: entry.zone.clone(),
+            http: entry.http.clone(),
+            alive: alive(node),
+        });
+        let nodes = nodes.collect();
         let shards = (0..self.config.shards)
             .map(|shard| ShardStatus {
                 shard,
-                leader: self.serving.contains(&self.config.core_of(ShardId(shard))).then_some(node),
-                replicas: vec![node],
+                leader: self.serving_leader(ShardId(shard)).map(|node| node.0),
+                replicas: self.map.replicas(ShardId(shard)).iter().map(|node| node.0).collect(),
             })
             .collect();
         self.respond(origin, Response::Cluster { nodes, shards });
     }
 
     pub(crate) fn ready(&mut self, origin: Origin) {
-        let not_ready = (0..self.config.shards)
-            .filter(|shard| !self.serving.contains(&self.config.core_of(ShardId(*shard))))
-            .collect();
+        let serves = |shard: &u16| self.serving_leader(ShardId(*shard)).is_some();
+        let not_ready = (0..self.config.shards).filter(|shard| !serves(shard)).collect();
         self.respond(origin, Response::Readiness { not_ready });
+    }
+
+    /// Who leads a shard, if it can be asked.
+    fn serving_leader(&self, shard: ShardId) -> Option<NodeId> {
+        let leader = self.leader_of(shard)?;
+        (leader.node != self.me.node || self.serving.contains(&leader.core)).then_some(leader.node)
     }
 }

@@ -12,7 +12,7 @@ use crate::sessions::Origin;
 use crate::{Core, Operation, OperationId};
 use overtake_base::hash::Map;
 use overtake_base::queue_config::QueueConfig;
-use overtake_base::{CoreId, QueueId, UnixMillis};
+use overtake_base::{QueueId, ShardId, UnixMillis};
 use overtake_queue::command::{RefusedReason, Room};
 use overtake_queue::rate::{RateLimiter, TokenBucket};
 use std::collections::{BTreeMap, VecDeque};
@@ -68,6 +68,13 @@ impl Quotas {
     /// The same, to take deliveries of.
     pub(crate) fn caps_mut(&mut self, queue: QueueId) -> Option<&mut RateLimiter> {
         self.caps.get_mut(&queue)
+    }
+
+    /// This core begins to be a queue's home: deliveries elsewhere are not known here.
+    pub(crate) fn home_moved_here(&mut self, queue: QueueId, now: UnixMillis) {
+        if let Some(limiter) = self.caps.get_mut(&queue) {
+            limiter.empty(now);
+        }
     }
 
     pub(crate) fn line_up(&mut self, queue: QueueId, operation: OperationId) {
@@ -235,7 +242,7 @@ impl Core {
 
 /// Enqueue rates of tenants.
 pub(crate) struct TenantRates {
-    homes: BTreeMap<Box<str>, (CoreId, TokenBucket)>,
+    homes: BTreeMap<Box<str>, (ShardId, TokenBucket)>,
 }
 
 impl TenantRates {
@@ -244,16 +251,26 @@ impl TenantRates {
         let homes = limited
             .map(|(tenant, per_s)| {
                 let hash = overtake_base::hash::stable(tenant.name.as_bytes());
-                let home = CoreId((hash % u64::from(config.cores)) as u16);
+                let home = ShardId((hash % u64::from(config.shards)) as u16);
                 (tenant.name.as_str().into(), (home, TokenBucket::new(per_s, UnixMillis(0))))
             })
             .collect();
         Self { homes }
     }
 
-    /// The core that accounts for a tenant; none where its rate is not limited.
-    pub(crate) fn home(&self, tenant: &str) -> Option<CoreId> {
+    /// The shard whose leader accounts for a tenant; none where its rate is not limited.
+    pub(crate) fn home(&self, tenant: &str) -> Option<ShardId> {
         self.homes.get(tenant).map(|(home, _)| *home)
+    }
+
+    /// This core begins to lead the home of some tenants. What they had left elsewhere is not known here: they begin with
+    /// nothing, so that a rate holds however often its home moves.
+    pub(crate) fn home_moved_here(&mut self, shard: ShardId, now: UnixMillis) {
+        for (home, bucket) in self.homes.values_mut() {
+            if *home == shard {
+                bucket.empty(now);
+            }
+        }
     }
 
     /// Takes `count` messages of the tenant's rate, or says in how many milliseconds to try again.

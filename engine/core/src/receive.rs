@@ -2,8 +2,10 @@
 //!
 //! Receives that wait do so on the queue's home core, in one line, so that the longest waiter is served first.
 
+use crate::calls::RETRY_NS;
 use crate::convert::{delivered, failed, refused};
 use crate::directory::QueueEntry;
+use crate::errands::Task;
 use crate::identity::Tenant;
 use crate::mesh::{Caller, MeshMessage, ShardReply, ShardRequest};
 use crate::planner::{Pull, Wanted, allowed, give_back, plan_many_shards, plan_one_shard};
@@ -12,16 +14,15 @@ pub(crate) use crate::waiting::{ReceiveAt, Waiting, Wake, WakeTimers};
 use crate::{Core, Operation, OperationId, Output};
 use overtake_base::limits::RECEIVE_BYTES_MAX;
 use overtake_base::planted::{Bug, is_planted};
-use overtake_base::{CoreId, Level, QueueId, ShardId, UnixMillis};
+use overtake_base::{Level, QueueId, ShardId, UnixMillis};
 use overtake_queue::command::{Command, Lease, LeaseKey, LevelChoice, Pick};
 use overtake_queue::rate::RateLimiter;
-use overtake_wire::message::{Delivered, Receive, Refusal, Request, Response};
+use overtake_wire::message::{Delivered, Receive, Refusal, Response};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Rounds in which a receive that need not wait may come back with nothing although heads were visible.
 const ROUNDS_MAX: u32 = 8;
-const NANOS_PER_S: u64 = 1_000_000_000;
 
 /// A receive under way.
 pub(crate) struct ReceiveOperation {
@@ -53,7 +54,14 @@ impl ReceiveOperation {
 }
 
 impl Core {
-    pub(crate) fn start_receive(&mut self, origin: Origin, tenant: &Tenant, receive: Receive) {
+    /// Begins a receive that waits until a monotonic instant.
+    pub(crate) fn start_receive(
+        &mut self,
+        origin: Origin,
+        tenant: &Tenant,
+        receive: Receive,
+        deadline_ns: u64,
+    ) {
         let queue = match self.find_queue(tenant, &receive.queue) {
             Ok(queue) => queue,
             Err(refusal) => return self.respond(origin, refused(refusal)),
@@ -64,10 +72,13 @@ impl Core {
             let detail = format!("max_priority must be 0..={}, this queue has {levels} levels", levels - 1);
             return self.respond(origin, refused(Refusal::invalid("max_priority", detail)));
         }
-        let home = self.config.core_of(queue.home());
-        let must_go_home = queue.is_capped() || self.waiting.is_elsewhere(queue.record.id);
-        if must_go_home && home != self.config.core {
-            return self.forward_receive(origin, tenant, home, queue.record.id, receive);
+        if self.leader_of(queue.home()) != Some(self.me) {
+            if let Origin::Core(caller) = origin {
+                return self.send_back(caller);
+            }
+            if queue.is_capped() || self.waiting.is_elsewhere(queue.record.id) {
+                return self.forward_receive(origin, tenant, &queue, receive, deadline_ns);
+            }
         }
         let operation = self.next_number();
         let state = ReceiveOperation {
@@ -76,7 +87,7 @@ impl Core {
             wanted: Wanted { max: receive.max, ceiling: ceiling.map(Level) },
             queue,
             arrival: operation,
-            deadline_ns: self.now.monotonic_ns + u64::from(receive.wait_s) * NANOS_PER_S,
+            deadline_ns,
             receive,
             pulls: Vec::new(),
             outstanding: 0,
@@ -98,12 +109,16 @@ impl Core {
         &mut self,
         origin: Origin,
         tenant: &Tenant,
-        to: CoreId,
-        queue: QueueId,
+        queue: &QueueEntry,
         receive: Receive,
+        deadline_ns: u64,
     ) {
-        let call = self.forward(origin, to, Some(queue), tenant, Request::Receive(receive), true);
-        self.sessions.note_receive(origin, ReceiveAt::There { core: to, call });
+        let (home, queue) = (queue.home(), queue.record.id);
+        let task = Task::Receive { tenant: tenant.clone(), receive, queue, deadline_ns };
+        let call = self.send_errand(origin, home, task);
+        if self.errands.contains_key(&call) {
+            self.sessions.note_receive(origin, ReceiveAt::There { call });
+        }
     }
 
     /// Pulls what is visible; where nothing is, waits or answers with nothing.
@@ -138,10 +153,12 @@ impl Core {
         let Some(heads) = self.view.queue(queue) else { return Vec::new() };
         if let [shard] = state.queue.shards[..] {
             let (limiter, now) = self.limiter(&state.queue);
-            return plan_one_shard(heads, shard, state.wanted, limiter, now).into_iter().collect();
+            let (hidden, wanted) = (&self.hidden, state.wanted);
+            return plan_one_shard(heads, hidden, shard, wanted, limiter, now).into_iter().collect();
         }
         let Some(scheduler) = self.schedulers.get_mut(&queue) else { return Vec::new() };
-        plan_many_shards(heads, scheduler, state.wanted, self.time, self.quotas.caps_mut(queue))
+        let caps = self.quotas.caps_mut(queue);
+        plan_many_shards(heads, &self.hidden, scheduler, state.wanted, self.time, caps)
     }
 
     /// What decides about a capped queue's deliveries, at its home core, and the time by which it does: the shard where
@@ -166,22 +183,28 @@ impl Core {
             return self.respond(state.origin, Response::Received { messages: Vec::new() });
         }
         let waits = state.deadline_ns > self.now.monotonic_ns;
-        let home = self.config.core_of(state.queue.home());
-        if waits && home == self.config.core {
+        let is_home = self.leader_of(state.queue.home()) == Some(self.me);
+        if waits && is_home {
             self.timers.add(state.deadline_ns, Wake::Receive(operation));
             self.waiting.add(queue, state.ceiling(), state.arrival, operation);
             let entry = state.queue.clone();
             self.operations.insert(operation, Operation::Receive(state));
             self.tell_waiters(queue);
             self.wake_at_cap(&entry);
+        } else if !is_home && let Origin::Core(caller) = state.origin {
+            self.waiting.forget_forwarded(caller);
+            self.send_back(caller);
         } else if self.view.queue(queue).is_some_and(|heads| heads.has_claims()) && state.rounds < ROUNDS_MAX
         {
             // Others have claimed what was visible, and may take less: look again when they are answered.
             self.waiting.add_unsettled(queue, state.arrival, operation);
             self.operations.insert(operation, Operation::Receive(state));
         } else if waits {
-            let ReceiveOperation { origin, tenant, receive, .. } = state;
-            self.forward_receive(origin, &tenant, home, queue, receive);
+            let ReceiveOperation { origin, tenant, receive, queue, deadline_ns, .. } = state;
+            self.forward_receive(origin, &tenant, &queue, receive, deadline_ns);
+        } else if state.queue.shards.iter().all(|shard| self.hidden.contains(shard)) {
+            let detail = "no shard of the queue has a leader that can be reached; try again";
+            self.respond(state.origin, refused(Refusal::no_quorum(detail, 1_000)));
         } else {
             self.respond(state.origin, Response::Received { messages: Vec::new() });
         }
@@ -266,6 +289,10 @@ impl Core {
                 return self.respond(origin, Response::Received { messages: Vec::new() });
             }
             return self.respond_received(origin, queue, messages);
+        }
+        if !self.map.is_single() && state.failed.take().is_some() {
+            // Shards without a leader are planned around; one that only comes late is looked at again.
+            self.timers.add(self.now.monotonic_ns + RETRY_NS, Wake::Queue(state.id()));
         }
         if let Some(refusal) = state.failed.take() {
             self.timers.remove(state.deadline_ns, Wake::Receive(operation));
@@ -364,7 +391,7 @@ impl Core {
             // What is under way was taken from the limiter.
             (Some(limiter), _) => limiter.ready_at(*level, now) <= now,
         };
-        heads.available(Level(u8::MAX)).map(|(_, summary)| summary.level).filter(may_go).min()
+        heads.available(Level(u8::MAX), &self.hidden).map(|(_, summary)| summary.level).filter(may_go).min()
     }
 
     /// Where only a rate cap keeps a queue's waiters waiting, looks at them again when it allows a delivery.
@@ -375,7 +402,7 @@ impl Core {
         let id = queue.record.id;
         let (limiter, now) = self.limiter(queue);
         let ready = self.view.queue(id).filter(|_| self.waiting.any(id)).into_iter().flat_map(|heads| {
-            let levels = heads.available(Level(u8::MAX)).map(|(_, summary)| summary.level);
+            let levels = heads.available(Level(u8::MAX), &self.hidden).map(|(_, summary)| summary.level);
             levels.filter_map(move |level| Some(limiter?.ready_at(level, now)))
         });
         let ready = ready.filter(|ready| *ready > now && *ready != UnixMillis::NEVER).min();
@@ -391,8 +418,8 @@ impl Core {
     /// Tells the other cores where it changed whether anyone waits for a queue here.
     fn tell_waiters(&mut self, queue: QueueId) {
         let Some(some) = self.waiting.news(queue) else { return };
-        for core in (0..self.config.cores).map(CoreId).filter(|core| *core != self.config.core) {
-            self.out.push(Output::Mesh { to: core, message: MeshMessage::Waiters { queue, some } });
+        for to in self.all_others() {
+            self.out.push(Output::Mesh { to, message: MeshMessage::Waiters { queue, some } });
         }
     }
 
@@ -402,6 +429,10 @@ impl Core {
                 Wake::Receive(operation) => self.end_wait(operation, None),
                 Wake::Queue(queue) => self.waiting.wake(queue),
                 Wake::Enqueue(operation, part) => self.enqueue_woken(operation, part),
+                Wake::Call(call) => self.retry_call(call),
+                Wake::Errand(call) => self.place_errand(call),
+                Wake::ErrandOver(call) => self.errand_over(call),
+                Wake::Doubt(number) => self.doubt_over(number),
             }
         }
     }
@@ -423,9 +454,7 @@ impl Core {
     pub(crate) fn cancel_receive(&mut self, at: ReceiveAt) {
         match at {
             ReceiveAt::Here(operation) => self.cancel_here(operation),
-            ReceiveAt::There { core, call } => {
-                self.out.push(Output::Mesh { to: core, message: MeshMessage::ForwardCancel { call } });
-            }
+            ReceiveAt::There { call } => self.cancel_errand(call),
         }
     }
 
@@ -435,7 +464,7 @@ impl Core {
         }
     }
 
-    fn cancel_here(&mut self, operation: OperationId) {
+    pub(crate) fn cancel_here(&mut self, operation: OperationId) {
         self.end_wait(operation, None);
         if let Some(Operation::Receive(state)) = self.operations.get_mut(&operation) {
             state.cancelled = true;
@@ -447,7 +476,33 @@ impl Core {
             for operation in self.waiting.take_all(queue) {
                 if let Some(Operation::Receive(state)) = self.operations.remove(&operation) {
                     self.timers.remove(state.deadline_ns, Wake::Receive(operation));
-                    self.respond(state.origin, Response::Received { messages: Vec::new() });
+                    match state.origin {
+                        // Another node may be home to it then.
+                        Origin::Core(caller) if !self.map.is_single() => {
+                            self.waiting.forget_forwarded(caller);
+                            self.send_back(caller);
+                        }
+                        origin => self.respond(origin, Response::Received { messages: Vec::new() }),
+                    }
+                }
+            }
+            self.tell_waiters(queue);
+        }
+    }
+
+    /// Another core leads a shard than before: what waits here at queues that were at home with it asks there.
+    pub(crate) fn homes_moved(&mut self, shard: ShardId) {
+        if self.leader_of(shard) == Some(self.me) {
+            return;
+        }
+        for queue in self.waiting.queues() {
+            if self.directory.by_id(queue).is_none_or(|entry| entry.home() != shard) {
+                continue;
+            }
+            for operation in self.waiting.take_all(queue) {
+                if let Some(Operation::Receive(state)) = self.operations.remove(&operation) {
+                    self.timers.remove(state.deadline_ns, Wake::Receive(operation));
+                    self.try_receive(operation, state);
                 }
             }
             self.tell_waiters(queue);

@@ -157,12 +157,14 @@ impl Core {
             let Some(replica) = self.replicas.get(&shard) else { continue };
             let (room, first) = replica.machine.room_wanted(queue, now);
             self.room_wanted.asked.insert((shard, queue), now.plus_ms(ASK_AGAIN_MS));
-            let home = self.config.core_of(entry.home());
-            if home == self.config.core {
-                self.want_room(queue, shard, room, first);
-            } else {
-                let message = MeshMessage::RoomWanted { queue, shard, room, first };
-                self.out.push(Output::Mesh { to: home, message });
+            match self.leader_of(entry.home()) {
+                Some(home) if home == self.me => self.want_room(queue, shard, room, first),
+                Some(to) => {
+                    let message = MeshMessage::RoomWanted { queue, shard, room, first };
+                    self.out.push(Output::Mesh { to, message });
+                }
+                // Asked again in a moment.
+                None => {}
             }
         }
     }

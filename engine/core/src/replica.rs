@@ -1,13 +1,14 @@
 //! One shard's replica on this core: its raft group, its state machine, and the commands on their way through the log.
 //!
 //! All commands that reach a shard in one turn become one log entry. Callers are answered when their entry is
-//! committed and applied, never before.
+//! committed and applied, never before. Reads of a shard with several voters are answered when a quorum has said, after
+//! they came, that it still follows this leader: no clock is trusted for that.
 
 use crate::cache::EntryCache;
-use crate::mesh::Caller;
+use crate::mesh::{Caller, Read};
 use bytes::Bytes;
 use core::cell::Cell;
-use overtake_base::{Malformed, QueueId, ShardId, UnixMillis};
+use overtake_base::{Malformed, NodeId, QueueId, ShardId, UnixMillis};
 use overtake_queue::answer::Answer;
 use overtake_queue::command::{Batch, Command, LevelChoice, NewMessage, RedriveSelection};
 use overtake_queue::entry::encode_batch;
@@ -28,14 +29,46 @@ pub struct Replica {
     /// Its state.
     pub machine: Machine,
     entry_bytes_max: usize,
+    /// What was last told of its leader.
+    pub seen: Seen,
     open: VecDeque<OpenEntry>,
     proposed: VecDeque<Proposed>,
+    /// Reads that came since the last turn's end.
+    reads: Vec<(Caller, Read)>,
+    /// Reads that wait for a quorum (no index yet), or for their index to be applied, in order of their numbers.
+    asked: VecDeque<AskedReads>,
+    last_read: u64,
     /// True while a tick is on its way, so that one deadline makes one tick.
     tick_proposed: bool,
     /// Index of the newest checkpoint that is durable.
     pub checkpoint_index: u64,
     /// The machine's next deadline, until the next entry is applied: it is asked for several times a turn.
     deadline: Cell<Option<UnixMillis>>,
+}
+
+/// What others were told of a group's leader.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Seen {
+    /// The newest term.
+    pub term: u64,
+    /// Its leader.
+    pub leader: Option<NodeId>,
+    /// Whether that is this node, and it serves.
+    pub serves: bool,
+}
+
+impl Seen {
+    /// What there is to see of a group now.
+    #[must_use]
+    pub fn of(group: &Group) -> Self {
+        Self { term: group.term(), leader: group.leader(), serves: group.is_caught_up_as_leader() }
+    }
+}
+
+struct AskedReads {
+    number: u64,
+    index: Option<u64>,
+    reads: Vec<(Caller, Read)>,
 }
 
 /// Commands that are not proposed yet.
@@ -77,6 +110,8 @@ pub enum CommandOutcome {
     Answered(Answer),
     /// Refused before it was proposed: nothing was stored.
     NotStored,
+    /// Not proposed: another replica leads, or will in a moment.
+    NotLeader(Command),
     /// Its entry was lost to another leader's: nobody knows.
     Unknown,
 }
@@ -96,8 +131,12 @@ impl Replica {
             entry_bytes_max,
             group,
             machine,
+            seen: Seen::default(),
             open: VecDeque::new(),
             proposed: VecDeque::new(),
+            reads: Vec::new(),
+            asked: VecDeque::new(),
+            last_read: 0,
             tick_proposed: false,
             checkpoint_index,
             deadline: Cell::new(None),
@@ -108,6 +147,54 @@ impl Replica {
     #[must_use]
     pub fn serves(&self) -> bool {
         self.group.is_caught_up_as_leader()
+    }
+
+    /// This replica begins to lead: what it proposed when it led before may be lost.
+    pub fn lead_began(&mut self) {
+        self.tick_proposed = false;
+    }
+
+    /// Takes a read, to be answered when a quorum has given leave.
+    pub fn submit_read(&mut self, caller: Caller, read: Read) {
+        self.reads.push((caller, read));
+    }
+
+    /// Asks for leave for the reads that came.
+    pub fn ask_for_reads(&mut self) {
+        if self.reads.is_empty() || !self.serves() {
+            return;
+        }
+        self.last_read += 1;
+        let (number, reads) = (self.last_read, core::mem::take(&mut self.reads));
+        self.asked.push_back(AskedReads { number, index: None, reads });
+        self.group.read(number);
+    }
+
+    /// A quorum has given leave for these.
+    pub fn reads_allowed(&mut self, allowed: &[(u64, u64)]) {
+        for (number, index) in allowed {
+            if let Some(asked) = self.asked.iter_mut().find(|asked| asked.number == *number) {
+                asked.index = Some(*index);
+            }
+        }
+    }
+
+    /// Reads that may be answered now.
+    pub fn take_reads(&mut self) -> Vec<(Caller, Read)> {
+        let mut ready = Vec::new();
+        while let Some(asked) = self.asked.front()
+            && asked.index.is_some_and(|index| index <= self.group.last_applied())
+            && let Some(asked) = self.asked.pop_front()
+        {
+            ready.extend(asked.reads);
+        }
+        ready
+    }
+
+    /// Reads that this replica cannot answer, since it leads no more.
+    pub fn drop_reads(&mut self) -> Vec<(Caller, Read)> {
+        let asked = core::mem::take(&mut self.asked).into_iter().flat_map(|asked| asked.reads);
+        core::mem::take(&mut self.reads).into_iter().chain(asked).collect()
     }
 
     /// Takes a command into this turn's entry.
@@ -127,6 +214,15 @@ impl Replica {
 
     /// Proposes what was submitted, and a tick where one is due. Gives back the callers that cannot be served now.
     pub fn propose(&mut self, now: UnixMillis, refused: &mut Vec<CommandDone>) {
+        if !self.serves() {
+            let open = core::mem::take(&mut self.open).into_iter();
+            let commands = open.flat_map(|open| open.commands.into_iter().zip(open.callers));
+            refused.extend(commands.map(|(command, caller)| CommandDone {
+                caller,
+                outcome: CommandOutcome::NotLeader(command),
+            }));
+            return;
+        }
         if self.open.is_empty() && self.next_deadline() <= now {
             self.open.push_back(OpenEntry::default());
             self.tick_proposed = true;
@@ -134,10 +230,19 @@ impl Replica {
         while let Some(open) = self.open.pop_front() {
             let OpenEntry { commands, callers, bytes } = open;
             let mut entry = Vec::with_capacity(bytes);
-            encode_batch(&Batch { time: now.max(self.machine.time()), commands }, &mut entry);
+            let batch = Batch { time: now.max(self.machine.time()), commands };
+            encode_batch(&batch, &mut entry);
             let fits = entry.len() <= self.entry_bytes_max;
             match fits.then(|| self.group.propose(Bytes::from(entry))) {
                 Some(Ok((term, index))) => self.proposed.push_back(Proposed { term, index, callers }),
+                Some(Err(_)) if !self.group.is_alone() => {
+                    self.tick_proposed = false;
+                    let again = |(command, caller)| CommandDone {
+                        caller,
+                        outcome: CommandOutcome::NotLeader(command),
+                    };
+                    refused.extend(batch.commands.into_iter().zip(callers).map(again));
+                }
                 Some(Err(_)) | None => {
                     self.tick_proposed = false;
                     let not_stored = |caller| CommandDone { caller, outcome: CommandOutcome::NotStored };
@@ -188,7 +293,7 @@ impl Replica {
     /// True while commands wait for their entries.
     #[must_use]
     pub fn is_busy(&self) -> bool {
-        !self.open.is_empty() || !self.proposed.is_empty()
+        !self.open.is_empty() || !self.proposed.is_empty() || !self.reads.is_empty() || !self.asked.is_empty()
     }
 
     /// First log index that the shard still needs: after its checkpoint, and not before any living payload.

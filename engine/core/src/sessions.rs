@@ -8,10 +8,11 @@ use crate::{Core, OperationId, Output, SessionId};
 use bytes::Bytes;
 use overtake_base::hash::Map;
 use overtake_base::limits::SESSION_REQUESTS_MAX;
-use overtake_base::{CoreId, QueueId};
 use overtake_wire::code;
 use overtake_wire::message::{ErrorCode, Refusal, Request, Response};
 use std::collections::BTreeMap;
+
+const NANOS_PER_S: u64 = 1_000_000_000;
 
 /// All sessions of the core.
 #[derive(Default)]
@@ -38,14 +39,6 @@ pub(crate) enum Origin {
     Core(Caller),
     /// An operation of this core that needed something done first.
     Operation(OperationId),
-}
-
-/// A request that another core carries out.
-#[derive(Debug)]
-pub(crate) struct Forwarded {
-    origin: Origin,
-    /// The queue that messages in the response would belong to.
-    queue: Option<QueueId>,
 }
 
 impl Sessions {
@@ -141,7 +134,7 @@ impl Core {
             // Anybody may ask, but names of queues are only for those who may read them: no tenant's name is empty.
             let reader = state.identity.as_ref().filter(|identity| identity.rights.read);
             let tenant = reader.map_or_else(|| "".into(), |identity| identity.tenant.clone());
-            return self.execute(origin, &tenant, body, false);
+            return self.execute(origin, &tenant, body);
         }
         let Some(identity) = state.identity.clone() else {
             let detail = "this server needs a token";
@@ -150,7 +143,7 @@ impl Core {
         if let Err(refusal) = identity.may(&body).and_then(|()| body.validate()) {
             return self.respond(origin, refused(refusal));
         }
-        self.execute(origin, &identity.tenant, body, false);
+        self.execute(origin, &identity.tenant, body);
     }
 
     fn welcome(&self) -> Response {
@@ -163,15 +156,18 @@ impl Core {
     }
 
     /// Carries a validated request out, on this core or on the one that must.
-    pub(crate) fn execute(&mut self, origin: Origin, tenant: &Tenant, request: Request, rate_checked: bool) {
+    pub(crate) fn execute(&mut self, origin: Origin, tenant: &Tenant, request: Request) {
         if let Some(refusal) = self.not_now(&request) {
             return self.respond(origin, refused(refusal));
         }
         match request {
             Request::Enqueue { queue, messages } => {
-                self.start_enqueue(origin, tenant, queue, messages, rate_checked);
+                self.start_enqueue(origin, tenant, queue, messages, false);
             }
-            Request::Receive(receive) => self.start_receive(origin, tenant, receive),
+            Request::Receive(receive) => {
+                let deadline_ns = self.now.monotonic_ns + u64::from(receive.wait_s) * NANOS_PER_S;
+                self.start_receive(origin, tenant, receive, deadline_ns);
+            }
             Request::Settle(settle) => self.start_settle(origin, tenant, &settle),
             Request::PutQueue { queue, patch } => self.put_queue(origin, tenant, &queue, patch, false),
             Request::DeleteQueue { queue } => self.delete_queue(origin, tenant, &queue),
@@ -183,7 +179,7 @@ impl Core {
         }
     }
 
-    fn not_now(&self, request: &Request) -> Option<Refusal> {
+    pub(crate) fn not_now(&self, request: &Request) -> Option<Refusal> {
         if matches!(request, Request::Ready | Request::Cluster) {
             return None;
         }
@@ -200,54 +196,12 @@ impl Core {
         None
     }
 
-    /// Sends a request to the core that must carry it out.
-    pub(crate) fn forward(
-        &mut self,
-        origin: Origin,
-        to: CoreId,
-        queue: Option<QueueId>,
-        tenant: &Tenant,
-        request: Request,
-        rate_checked: bool,
-    ) -> u64 {
-        let call = self.next_number();
-        self.forwards.insert(call, Forwarded { origin, queue });
-        let message = MeshMessage::Forward { call, tenant: tenant.clone(), request, rate_checked };
-        self.out.push(Output::Mesh { to, message });
-        call
-    }
-
-    /// Expects a response under a call number of this core.
-    pub(crate) fn expect_response(&mut self, origin: Origin) -> u64 {
-        let call = self.next_number();
-        self.forwards.insert(call, Forwarded { origin, queue: None });
-        call
-    }
-
-    /// Carries out a request that another core forwarded.
-    pub(crate) fn forwarded(
-        &mut self,
-        caller: Caller,
-        tenant: &Tenant,
-        request: Request,
-        rate_checked: bool,
-    ) {
-        self.execute(Origin::Core(caller), tenant, request, rate_checked);
-    }
-
-    pub(crate) fn forward_replied(&mut self, call: u64, response: Response) {
-        let Some(Forwarded { origin, queue }) = self.forwards.remove(&call) else { return };
-        match (queue, response) {
-            (Some(queue), Response::Received { messages }) => self.respond_received(origin, queue, messages),
-            (_, response) => self.respond(origin, response),
-        }
-    }
-
     /// Whether anyone is still there to take a response.
     pub(crate) fn is_wanted(&self, origin: Origin) -> bool {
         match origin {
             Origin::Session { session, .. } => self.sessions.is_open(session),
-            Origin::Core(_) | Origin::Operation(_) => true,
+            Origin::Core(caller) => self.is_there(caller),
+            Origin::Operation(_) => true,
         }
     }
 
@@ -268,13 +222,12 @@ impl Core {
                 }
                 self.out.push(Output::Frame { session, frame: frame.into() });
             }
-            Origin::Core(Caller { core, call }) => {
-                if core == self.config.core {
-                    self.forward_replied(call, response);
-                } else {
-                    self.waiting.forget_forwarded(Caller { core, call });
-                    let message = MeshMessage::ForwardReply { call, response };
-                    self.out.push(Output::Mesh { to: core, message });
+            Origin::Core(caller) if caller.at == self.me => self.forward_replied(caller.call, response),
+            Origin::Core(caller) => {
+                self.waiting.forget_forwarded(caller);
+                if self.is_there(caller) {
+                    let message = MeshMessage::ForwardReply { call: caller.call, response };
+                    self.out.push(Output::Mesh { to: caller.at, message });
                 }
             }
             Origin::Operation(operation) => self.operation_resumed(operation, response),

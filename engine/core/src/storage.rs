@@ -4,12 +4,12 @@ use crate::config::CoreConfig;
 use crate::directory::DirectoryHost;
 use crate::mesh::{Caller, ShardReply};
 use crate::page::Page;
-use crate::replica::Replica;
+use crate::replica::{Replica, Seen};
 use crate::{Core, Output};
 use bytes::Bytes;
 use overtake_base::hash::Map;
 use overtake_base::planted::{Bug, is_planted};
-use overtake_base::{MessageId, QueueId, ShardId};
+use overtake_base::{MessageId, NodeId, QueueId, ShardId};
 use overtake_log::disk::{DiskCompletion, DiskOperation};
 use overtake_log::{
     BatchNumber, EntryRead, Journal, JournalConfig, JournalError, JournalUsage, ReadError, Record, Recovered,
@@ -35,12 +35,33 @@ pub(crate) struct Storage {
     phase: Phase,
     operations: Vec<DiskOperation>,
     /// Group outputs that become durable with a batch, oldest first.
-    persisting: VecDeque<(BatchNumber, ShardId, u64)>,
+    persisting: VecDeque<Persisting>,
+    /// Stretches of entries that are read for followers.
+    stretches: Map<u64, Stretch>,
     fetches: Map<u64, Fetch>,
     cache: crate::cache::EntryCache,
     checkpoints: Checkpoints,
     vouch_at_ns: Option<u64>,
     retry_full_at_ns: Option<u64>,
+}
+
+/// A group's output on its way to the disk.
+struct Persisting {
+    batch: BatchNumber,
+    shard: ShardId,
+    /// The group's number for it.
+    number: u64,
+    /// What peers are told once it is durable.
+    messages: Vec<(NodeId, Bytes)>,
+}
+
+/// Entries of a shard that are being read for a follower.
+struct Stretch {
+    shard: ShardId,
+    low: u64,
+    /// Their terms and, once read, their data.
+    entries: Vec<(u64, Option<Bytes>)>,
+    reading: usize,
 }
 
 enum Phase {
@@ -119,6 +140,7 @@ impl Storage {
             phase: Phase::Recovering(Recovery::new(journal)),
             operations: Vec::new(),
             persisting: VecDeque::new(),
+            stretches: Map::default(),
             fetches: Map::default(),
             cache: crate::cache::EntryCache::new(config.cache_bytes),
             checkpoints: Checkpoints::default(),
@@ -151,18 +173,22 @@ impl Storage {
     }
 
     /// Appends what a group wants durable, and remembers which batch that is.
-    fn persist(&mut self, shard: ShardId, output: &GroupOutput) {
+    fn persist(&mut self, shard: ShardId, output: &mut GroupOutput) {
         let Phase::Running(journal) = &mut self.phase else { return };
         let mut batch = journal.durable();
         for LogEntry { term, index, kind, data } in &output.entries {
             let (term, index, kind) = (*term, *index, *kind as u8);
+            if is_planted(Bug::ConflictKept) && journal.entry_term(shard, index).is_some() {
+                continue;
+            }
             batch = journal.append(Record::Entry { shard, term, index, kind, data });
         }
         if let Some(HardState { term, vote, commit }) = output.hard_state {
             batch = journal.append(Record::HardState { shard, term, vote, commit });
         }
         if let Some(number) = output.persist {
-            self.persisting.push_back((batch, shard, number));
+            let messages = core::mem::take(&mut output.messages_after_sync);
+            self.persisting.push_back(Persisting { batch, shard, number, messages });
         }
     }
 }
@@ -221,6 +247,9 @@ impl Core {
             return self.fatal(detail);
         }
         for shard in self.config.own_shards() {
+            if !self.map.replicas(shard).contains(&self.me.node) {
+                continue;
+            }
             let found = recovered.shards.remove(&shard).unwrap_or_default();
             match self.recover_replica(shard, found) {
                 Ok(replica) => {
@@ -229,7 +258,7 @@ impl Core {
                 Err(detail) => return self.fatal(format!("core {core}: shard {shard}: {detail}")),
             }
         }
-        if core.0 == 0 {
+        if core.0 == 0 && self.map.replicas(ShardId::DIRECTORY).contains(&self.me.node) {
             let found = recovered.shards.remove(&ShardId::DIRECTORY).unwrap_or_default();
             match self.recover_directory(found) {
                 Ok(host) => self.host = Some(host),
@@ -283,32 +312,48 @@ impl Core {
         let config = GroupConfig {
             shard,
             node: self.config.node,
-            voters: vec![self.config.node],
+            voters: self.map.replicas(shard).to_vec(),
             seed: self.config.seed ^ u64::from(shard.0),
         };
         let hard_state = HardState { term, vote, commit };
-        let mut group =
-            Group::new(config, RecoveredGroup { hard_state, checkpoint, voters: Vec::new(), entries })?;
-        // The only voter need not wait for an election time-out.
-        group.campaign();
+        let older = if config.voters.len() > 1 { self.terms_before(shard, checkpoint.0) } else { Vec::new() };
+        let recovered = RecoveredGroup { hard_state, checkpoint, voters: Vec::new(), entries, older };
+        let mut group = Group::new(config, recovered)?;
+        if group.is_alone() {
+            // The only voter need not wait for an election time-out.
+            group.campaign();
+        }
         Ok(group)
+    }
+
+    /// The runs of terms of the entries up to `checkpoint` that the journal holds without a gap.
+    fn terms_before(&self, shard: ShardId, checkpoint: u64) -> Vec<(u64, u64)> {
+        let mut runs: Vec<(u64, u64)> = Vec::new();
+        let Phase::Running(journal) = &self.storage.phase else { return runs };
+        let Some((first, last)) = journal.entry_range(shard).filter(|(_, last)| *last >= checkpoint) else {
+            return runs;
+        };
+        for index in first..=last.min(checkpoint) {
+            let Some(term) = journal.entry_term(shard, index) else { return Vec::new() };
+            if runs.last().is_none_or(|(_, run)| *run != term) {
+                runs.push((index, term));
+            }
+        }
+        runs
     }
 
     /// Tells groups which of their outputs have become durable.
     fn note_durable(&mut self) {
         let Phase::Running(journal) = &self.storage.phase else { return };
         let durable = journal.durable();
-        while let Some((batch, shard, number)) = self.storage.persisting.front().copied()
-            && (batch <= durable || is_planted(Bug::AcknowledgeBeforeSync))
+        while let Some(first) = self.storage.persisting.front()
+            && (first.batch <= durable || is_planted(Bug::AcknowledgeBeforeSync))
+            && let Some(Persisting { shard, number, messages, .. }) = self.storage.persisting.pop_front()
         {
-            self.storage.persisting.pop_front();
-            if shard == ShardId::DIRECTORY {
-                if let Some(host) = &mut self.host {
-                    host.group.persisted(number);
-                }
-            } else if let Some(replica) = self.replicas.get_mut(&shard) {
-                replica.group.persisted(number);
+            if let Some(group) = self.group_mut(shard) {
+                group.persisted(number);
             }
+            self.tell_peers(shard, messages);
         }
     }
 
@@ -324,22 +369,28 @@ impl Core {
         for shard in shards {
             let Some(replica) = self.replicas.get_mut(&shard) else { continue };
             replica.propose(self.time, &mut done);
+            replica.ask_for_reads();
             if replica.group.has_output() {
                 moved = true;
                 replica.group.output(&mut output);
-                self.storage.persist(shard, &output);
+                self.storage.persist(shard, &mut output);
                 for entry in &output.committed {
                     if let Err(malformed) = replica.apply(entry, &mut self.storage.cache, &mut done) {
                         let detail = format!("shard {shard}, log index {}: {malformed}", entry.index);
                         return self.undecodable(detail);
                     }
                 }
-                let applied = output.committed.last().map(|entry| entry.index);
-                if let Some(applied) = applied {
-                    replica.group.compact(applied);
+                replica.reads_allowed(&output.reads);
+                let now = Seen::of(&replica.group);
+                let before = core::mem::replace(&mut replica.seen, now);
+                if !output.committed.is_empty() {
+                    replica.group.trim();
                     self.learn_heads(shard);
                 }
+                self.peers_told(shard, &mut output);
+                self.leader_seen(shard, before, now);
             }
+            moved |= self.answer_reads(shard);
             if !done.is_empty() {
                 moved = true;
                 self.commands_done(shard, &mut done);
@@ -359,6 +410,8 @@ impl Core {
     fn run_directory(&mut self, output: &mut GroupOutput) -> bool {
         let Some(host) = self.host.as_mut().filter(|host| host.group.has_output()) else { return false };
         host.group.output(output);
+        let now = Seen::of(&host.group);
+        let before = core::mem::replace(&mut host.seen, now);
         self.storage.persist(ShardId::DIRECTORY, output);
         for entry in &output.committed {
             if let Err(malformed) = self.directory_apply(entry) {
@@ -366,9 +419,16 @@ impl Core {
                     .undecodable(format!("directory of queues, log index {}: {malformed}", entry.index));
             }
         }
-        if let (Some(host), Some(last)) = (&mut self.host, output.committed.last()) {
-            host.group.compact(last.index);
+        if let Some(host) = &mut self.host {
+            host.group.trim();
         }
+        self.peers_told(ShardId::DIRECTORY, output);
+        // Applying may have made this replica one that serves.
+        let served = self.host.as_ref().map_or(now, |host| Seen::of(&host.group));
+        if let Some(host) = &mut self.host {
+            host.seen = served;
+        }
+        self.leader_seen(ShardId::DIRECTORY, before, served);
         true
     }
 
@@ -457,6 +517,13 @@ impl Core {
 
     fn entries_read(&mut self, reads: Vec<EntryRead>) {
         for EntryRead { token, shard, index, result } in reads {
+            if self.storage.stretches.contains_key(&token) {
+                match result {
+                    Err(ReadError::Damaged(error)) => return self.disk_failed(&error),
+                    result => self.stretch_read(token, index, result.ok()),
+                }
+                continue;
+            }
             let Some(mut fetch) = self.storage.fetches.remove(&token) else { continue };
             fetch.reading -= 1;
             match result {
@@ -471,6 +538,51 @@ impl Core {
                 Err(ReadError::Damaged(error)) => return self.disk_failed(&error),
             }
             self.go_on_fetching(token, fetch);
+        }
+    }
+
+    /// Reads entries from `low` on for a follower: a few, as far as the journal holds them and memory does not.
+    pub(crate) fn read_stretch(&mut self, shard: ShardId, low: u64) {
+        const ENTRIES_MAX: u64 = 32;
+        let end = self.group_mut(shard).map_or(low, |group| group.first_in_memory());
+        let token = self.next_number();
+        let Phase::Running(journal) = &mut self.storage.phase else { return };
+        let mut entries = Vec::new();
+        for index in low..end.min(low + ENTRIES_MAX) {
+            let Some(term) = journal.entry_term(shard, index) else { break };
+            if !journal.read_entry(shard, index, token, &mut self.storage.operations) {
+                break;
+            }
+            entries.push((term, None));
+        }
+        let reading = entries.len();
+        if reading == 0 {
+            if let Some(group) = self.group_mut(shard) {
+                group.older_read(low, Vec::new());
+            }
+            return;
+        }
+        self.storage.stretches.insert(token, Stretch { shard, low, entries, reading });
+        self.put_out_operations();
+    }
+
+    /// One entry of a stretch was read, or is gone.
+    fn stretch_read(&mut self, token: u64, index: u64, data: Option<Bytes>) {
+        let Some(stretch) = self.storage.stretches.get_mut(&token) else { return };
+        if let Some((_, place)) = stretch.entries.get_mut((index - stretch.low) as usize) {
+            *place = data;
+        }
+        stretch.reading -= 1;
+        if stretch.reading > 0 {
+            return;
+        }
+        let Some(Stretch { shard, low, entries, .. }) = self.storage.stretches.remove(&token) else { return };
+        let whole = (low..).zip(entries).map_while(|(index, (term, data))| {
+            Some(LogEntry { term, index, kind: EntryKind::Normal, data: data? })
+        });
+        let whole = whole.collect();
+        if let Some(group) = self.group_mut(shard) {
+            group.older_read(low, whole);
         }
     }
 
@@ -516,19 +628,24 @@ impl Core {
 
     fn checkpoint_written(&mut self, shard: ShardId, index: u64, written: bool) {
         self.storage.checkpoints.writing = false;
+        let unheld = self.first_unheld(shard);
         let Phase::Running(journal) = &mut self.storage.phase else { return };
         if !written {
             return;
         }
         self.counters.checkpoints += 1;
-        // The entries after the checkpoint before this one stay, so that recovery can fall back to it.
+        // The entries after the checkpoint before this one stay, so that recovery can fall back to it; and those that
+        // another replica may lack.
         if let Some(replica) = self.replicas.get_mut(&shard) {
-            let needed = replica.first_needed_index();
+            let needed = replica.first_needed_index().min(unheld);
             let first_needed = if is_planted(Bug::ReleasePayloads) { index + 1 } else { needed };
             replica.checkpoint_index = index;
             journal.release_before(shard, first_needed);
+            replica.group.released(first_needed);
         } else if let Some(host) = &mut self.host {
-            journal.release_before(shard, host.checkpoint_index + 1);
+            let first_needed = (host.checkpoint_index + 1).min(unheld);
+            journal.release_before(shard, first_needed);
+            host.group.released(first_needed);
             host.checkpoint_index = index;
         }
     }
@@ -540,6 +657,7 @@ impl Core {
         replica.machine.drain_changed(|queue| changed.push(queue));
         for queue in changed {
             self.to_publish.insert((shard, queue));
+            self.note_head(shard, queue);
             if let Some(newest) = self.own_summary(shard, queue)
                 && self.view.update(queue, &newest)
                 && !is_planted(Bug::LostWakeUp)

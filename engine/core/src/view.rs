@@ -6,7 +6,7 @@ use overtake_base::hash::Map;
 use overtake_base::planted::{Bug, is_planted};
 use overtake_base::{Level, QueueId, ShardId};
 use overtake_queue::answer::LevelSummary;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The lanes of all queues.
 #[derive(Debug, Default)]
@@ -88,9 +88,15 @@ impl HeadView {
 }
 
 impl QueueHeads {
-    /// Visible messages that nobody has claimed, at most `ceiling`, as (shard, level summary) in shard order.
-    pub fn available(&self, ceiling: Level) -> impl Iterator<Item = (ShardId, LevelSummary)> + '_ {
-        self.shards.iter().flat_map(move |(shard, heads)| {
+    /// Visible messages that nobody has claimed, at most `ceiling`, as (shard, level summary) in shard order; without
+    /// the shards that cannot be reached.
+    pub fn available<'a>(
+        &'a self,
+        ceiling: Level,
+        hidden: &'a BTreeSet<ShardId>,
+    ) -> impl Iterator<Item = (ShardId, LevelSummary)> + 'a {
+        let shards = self.shards.iter().filter(|(shard, _)| !hidden.contains(shard));
+        shards.flat_map(move |(shard, heads)| {
             heads.levels.iter().filter(move |summary| summary.level <= ceiling).filter_map(move |summary| {
                 let claimed = heads.claimed.get(&summary.level).copied().unwrap_or(0);
                 let visible = summary.visible.saturating_sub(claimed);
@@ -101,8 +107,8 @@ impl QueueHeads {
 
     /// True where something unclaimed is visible at `ceiling` or more urgent.
     #[must_use]
-    pub fn has_available(&self, ceiling: Level) -> bool {
-        self.available(ceiling).next().is_some()
+    pub fn has_available(&self, ceiling: Level, hidden: &BTreeSet<ShardId>) -> bool {
+        self.available(ceiling, hidden).next().is_some()
     }
 
     /// What receives under way have claimed: of all levels, and of one.
@@ -133,6 +139,16 @@ mod tests {
     use overtake_base::UnixMillis;
     use overtake_queue::answer::Summary;
 
+    /// No shard is hidden.
+    const ALL: BTreeSet<ShardId> = BTreeSet::new();
+
+    #[test]
+    fn what_cannot_be_reached_is_not_there() {
+        let mut view = HeadView::default();
+        view.update(QueueId(1), &summary(0, 7, 3));
+        assert!(!view.queue(QueueId(1)).unwrap().has_available(Level(4), &[ShardId(0)].into()));
+    }
+
     fn summary(shard: u16, version: u64, visible: u64) -> VersionedSummary {
         let level = LevelSummary { level: Level(2), visible, head_since: UnixMillis(5) };
         let levels = if visible > 0 { vec![level] } else { vec![] };
@@ -148,7 +164,7 @@ mod tests {
         let mut view = HeadView::default();
         assert!(view.update(QueueId(1), &summary(0, 7, 3)));
         assert!(!view.update(QueueId(1), &summary(0, 6, 0)));
-        assert!(view.queue(QueueId(1)).unwrap().has_available(Level(4)));
+        assert!(view.queue(QueueId(1)).unwrap().has_available(Level(4), &ALL));
     }
 
     #[test]
@@ -158,9 +174,13 @@ mod tests {
         let claim = Claim { shard: ShardId(0), level: Level(2), count: 3 };
         view.claim(QueueId(1), claim);
         let heads = view.queue(QueueId(1)).unwrap();
-        assert!(!heads.has_available(Level(4)) && heads.has_claims());
+        assert!(!heads.has_available(Level(4), &ALL) && heads.has_claims());
         view.unclaim(QueueId(1), claim);
         let heads = view.queue(QueueId(1)).unwrap();
-        assert!(heads.has_available(Level(2)) && !heads.has_available(Level(1)) && !heads.has_claims());
+        assert!(
+            heads.has_available(Level(2), &ALL)
+                && !heads.has_available(Level(1), &ALL)
+                && !heads.has_claims()
+        );
     }
 }

@@ -2,9 +2,9 @@
 //! is found at once and nobody else wakes; and the timers that end waits.
 
 use crate::OperationId;
+use crate::cluster::Address;
 use crate::mesh::Caller;
 use core::ops::Bound;
-use overtake_base::hash::Set;
 use overtake_base::{Level, QueueId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ pub(crate) struct Waiting {
     rooms: BTreeMap<QueueId, Room>,
     touched: BTreeSet<QueueId>,
     /// Queues with waiters on another core, their home.
-    elsewhere: Set<QueueId>,
+    elsewhere: BTreeMap<QueueId, Address>,
     /// Receives that other cores forwarded here, for their cancellation.
     forwarded: BTreeMap<Caller, OperationId>,
     /// Queues whose waiters are looked at again at a monotonic instant in nanoseconds, when a rate cap allows more.
@@ -36,11 +36,9 @@ struct Room {
 pub(crate) enum ReceiveAt {
     /// On this core.
     Here(OperationId),
-    /// On the queue's home core.
+    /// On the queue's home core; or on its way there.
     There {
-        /// That core.
-        core: overtake_base::CoreId,
-        /// This core's number for the forwarded request.
+        /// This core's number for the errand.
         call: u64,
     },
 }
@@ -128,17 +126,35 @@ impl Waiting {
         self.rooms.values().flat_map(|room| room.waiters.values()).map(BTreeMap::len).sum()
     }
 
-    pub(crate) fn set_elsewhere(&mut self, queue: QueueId, some: bool) {
+    /// Another core says whether anyone waits for the queue there.
+    pub(crate) fn set_elsewhere(&mut self, at: Address, queue: QueueId, some: bool) {
         if some {
-            self.elsewhere.insert(queue);
-        } else {
+            self.elsewhere.insert(queue, at);
+        } else if self.elsewhere.get(&queue) == Some(&at) {
             self.elsewhere.remove(&queue);
         }
     }
 
+    /// A link is gone: nothing is known of who waits there. Gives the receives that were forwarded from there.
+    pub(crate) fn forget_peer(&mut self, peer: Address) -> Vec<OperationId> {
+        self.elsewhere.retain(|_, at| *at != peer);
+        let gone: Vec<Caller> = self.forwarded.keys().copied().filter(|caller| caller.at == peer).collect();
+        gone.iter().filter_map(|caller| self.forwarded.remove(caller)).collect()
+    }
+
+    /// Queues that others were told somebody waits for here.
+    pub(crate) fn announced(&self) -> impl Iterator<Item = QueueId> + '_ {
+        self.rooms.iter().filter(|(_, room)| room.announced).map(|(queue, _)| *queue)
+    }
+
+    /// All queues that anyone waits for are looked at before the turn ends.
+    pub(crate) fn touch_all(&mut self) {
+        self.touched.extend(self.rooms.keys());
+    }
+
     /// True where the queue's home core has waiters, which come first.
     pub(crate) fn is_elsewhere(&self, queue: QueueId) -> bool {
-        self.elsewhere.contains(&queue)
+        self.elsewhere.contains_key(&queue)
     }
 
     pub(crate) fn note_forwarded(&mut self, caller: Caller, operation: OperationId) {
@@ -178,6 +194,14 @@ pub(crate) enum Wake {
     Queue(QueueId),
     /// A message of an enqueue looks again at its claimed dedup key: its part.
     Enqueue(OperationId, usize),
+    /// A call that found no leader is tried again.
+    Call(u64),
+    /// An errand that found nobody is tried again.
+    Errand(u64),
+    /// An errand's time is over.
+    ErrandOver(u64),
+    /// A call or an errand may be with a former leader.
+    Doubt(u64),
 }
 
 /// Timers on the monotonic clock, in nanoseconds.

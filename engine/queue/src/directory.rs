@@ -46,7 +46,8 @@ impl QueueRecord {
         (0..self.config.shards).map(move |i| nth_shard(first_shard, i, shard_set))
     }
 
-    fn encode(&self, out: &mut Writer<'_>) {
+    /// Appends the bytes, which [`QueueRecord::decode`] reads.
+    pub fn encode(&self, out: &mut Writer<'_>) {
         out.u32(self.id.0);
         out.str(&self.tenant);
         out.str(self.name.as_str());
@@ -55,7 +56,8 @@ impl QueueRecord {
         self.config.encode(out);
     }
 
-    fn decode(input: &mut Reader<'_>) -> Result<Self, Malformed> {
+    /// Reads what [`QueueRecord::encode`] wrote.
+    pub fn decode(input: &mut Reader<'_>) -> Result<Self, Malformed> {
         Ok(Self {
             id: QueueId(input.u32("queue id")?),
             tenant: decode_tenant(input)?,

@@ -27,6 +27,12 @@ impl TokenBucket {
         Self { per_s, tokens: i128::from(per_s) * PER_TOKEN, filled_at: now }
     }
 
+    /// Nothing is left in it at `now`.
+    pub fn empty(&mut self, now: UnixMillis) {
+        self.fill(now);
+        self.tokens = self.tokens.min(0);
+    }
+
     /// Takes `count` tokens, or none. A batch larger than the bucket is let through when the bucket is full and leaves a
     /// debt behind, so that it is not refused for ever and the rate still holds.
     pub fn try_take(&mut self, count: u64, now: UnixMillis) -> bool {
@@ -125,6 +131,11 @@ impl RateLimiter {
                 .map(|(level, per_s)| (*level, TokenBucket::new(*per_s, now)))
                 .collect(),
         }
+    }
+
+    /// Nothing is left in any bucket at `now`.
+    pub fn empty(&mut self, now: UnixMillis) {
+        self.queue.iter_mut().chain(self.levels.values_mut()).for_each(|bucket| bucket.empty(now));
     }
 
     /// Changes the caps; what was delivered under the old ones still counts.

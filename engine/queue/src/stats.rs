@@ -128,11 +128,13 @@ impl Totals {
         self.refused.iter_mut().zip(other.refused).for_each(|(sum, more)| *sum += more);
     }
 
-    pub(crate) fn encode(&self, out: &mut Writer<'_>) {
+    /// Appends the bytes, which [`Totals::decode`] reads.
+    pub fn encode(&self, out: &mut Writer<'_>) {
         self.fields().iter().for_each(|field| out.u64(*field));
     }
 
-    pub(crate) fn decode(input: &mut Reader<'_>) -> Result<Self, Malformed> {
+    /// Reads what [`Totals::encode`] wrote.
+    pub fn decode(input: &mut Reader<'_>) -> Result<Self, Malformed> {
         let mut field = || input.u64("totals");
         Ok(Self {
             enqueued: field()?,

@@ -143,8 +143,8 @@ fn held_at_most(case: &Case<'_>, message: &Message<'_>, lease: &Delivery<'_>) ->
     let mut most = lease.delivered.lease_expires_at.0;
     for settle in message.settles_of(lease.delivered.deliveries).filter(|settle| settle.may_be_ok()) {
         if let Action::Extend { lease_ms } = settle.action {
-            let (end_ns, _) = settle.call.answer()?;
-            most = most.max(case.clocks.high(end_ns).0 + lease_ms);
+            settle.outcome?;
+            most = most.max(case.clocks.high(settle.end_ns()).0 + lease_ms);
         }
     }
     Some(most)

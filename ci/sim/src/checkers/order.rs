@@ -85,11 +85,12 @@ fn passed_over(
     if case.queue.plan.shards == 1 && while_visible && stay.level < delivered.priority {
         return Some("most urgent first");
     }
-    // Clocks of several cores differ for a while after the wall clock was moved.
-    let long_visible = !case.clocks.disturbed
+    // Clocks of several cores differ for a while after the wall clock was moved; those of several nodes always do.
+    let slack_ms = SLACK_MS + case.clocks.spread_ms;
+    let long_visible = (!case.clocks.disturbed || case.history.lossy)
         && stay.known_ns != u64::MAX
-        && case.clocks.high(stay.known_ns).plus_ms(BOUND_MS + SLACK_MS) < at
-        && at.plus_ms(SLACK_MS) < stay.to;
+        && case.clocks.high(stay.known_ns).plus_ms(BOUND_MS + slack_ms) < at
+        && at.plus_ms(slack_ms) < stay.to;
     let well = case.history.was_well(stay.known_ns, delivery.end_ns);
     // The same receive asked its shard for it at the same time, but something more urgent had just come there.
     let asked_for = pulled

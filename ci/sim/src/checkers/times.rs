@@ -25,7 +25,10 @@ fn check_enqueued_at(case: &Case<'_>, message: &Message<'_>, found: &mut Found) 
         found.add(format!("{} has several times of enqueue", message.id));
     }
     let fits = message.tries.iter().any(|attempt| {
-        let high = attempt.call.answer().map_or(UnixMillis::NEVER, |(end_ns, _)| case.clocks.high(end_ns));
+        let high = match attempt.end_ns() {
+            u64::MAX => UnixMillis::NEVER,
+            end_ns => case.clocks.high(end_ns),
+        };
         (case.clocks.low(attempt.call.start_ns)..=high).contains(&enqueued_at)
     });
     if !fits {

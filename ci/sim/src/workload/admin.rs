@@ -1,14 +1,14 @@
 //! What admins do: look, change configurations, cancel, purge, redrive, delete.
 
 use super::{Asked, Workload};
-use crate::world::World;
+use crate::arena::Arena;
 use overtake_base::QueueConfigPatch;
 use overtake_base::queue_config::{RateCaps, Starvation};
 use overtake_wire::message::{PeekStates, Redrive, RedriveSelection, Request};
 
 impl Workload {
     /// The next request; none where the plan has nothing for admins to do.
-    pub(super) fn look_after(&mut self, world: &World) -> Option<Asked> {
+    pub(super) fn look_after(&mut self, world: &dyn Arena) -> Option<Asked> {
         let queue = self.a_queue();
         let weights = self.plan.care.weights;
         let mut choice = self.random.below(weights.iter().sum());
@@ -78,7 +78,7 @@ impl Workload {
     }
 
     /// Changes what no checker takes for fixed.
-    fn update(&mut self, queue: usize, name: String, _world: &World) -> Request {
+    fn update(&mut self, queue: usize, name: String, _world: &dyn Arena) -> Request {
         let plan = &self.plan.queues[queue];
         let mut patch = QueueConfigPatch::default();
         match self.random.below(4) {

@@ -5,9 +5,9 @@ mod admin;
 mod consumer;
 mod producer;
 
+use crate::arena::Arena;
 use crate::history::{History, Number, Outcome};
 use crate::swarm::{ClientPlan, Swarm};
-use crate::world::World;
 use overtake_base::random::Random;
 use overtake_base::{MessageId, QueueConfigPatch};
 use overtake_core::SessionId;
@@ -113,11 +113,11 @@ impl Workload {
     }
 
     /// The client's time has come: it asks something, and sets its next time.
-    pub fn act(&mut self, number: usize, world: &mut World, history: &mut History) {
+    pub fn act(&mut self, number: usize, world: &mut dyn Arena, history: &mut History) {
         if self.over {
             return;
         }
-        if world.node.is_running() {
+        if world.is_open() {
             if self.clients[number].session.is_none() {
                 let session = world.connect();
                 self.sessions.insert(session, number);
@@ -133,7 +133,7 @@ impl Workload {
         world.set_timer(1_000 * (1 + self.random.below(2 * pause_us)), number as u64);
     }
 
-    fn next(&mut self, number: usize, world: &World, history: &mut History) -> Option<Asked> {
+    fn next(&mut self, number: usize, world: &dyn Arena, history: &mut History) -> Option<Asked> {
         match self.clients[number].kind {
             Kind::Producer => Some(self.produce(world, history)),
             Kind::Consumer => Some(self.consume(number)),
@@ -141,7 +141,7 @@ impl Workload {
         }
     }
 
-    fn send(&mut self, number: usize, world: &mut World, history: &mut History, asked: Asked) {
+    fn send(&mut self, number: usize, world: &mut dyn Arena, history: &mut History, asked: Asked) {
         let client = &mut self.clients[number];
         let Some(session) = client.session else { return };
         client.next_request += 1;
@@ -206,7 +206,7 @@ impl Workload {
     }
 
     /// Some client goes away in the middle of what it does.
-    pub fn disconnect_one(&mut self, world: &mut World, history: &mut History) {
+    pub fn disconnect_one(&mut self, world: &mut dyn Arena, history: &mut History) {
         let number = self.random.below(self.clients.len() as u64) as usize;
         if let Some(session) = self.clients[number].session {
             world.disconnect(session);

@@ -1,14 +1,14 @@
 //! What producers send.
 
 use super::{Asked, Workload, trim};
+use crate::arena::Arena;
 use crate::history::{History, Made, Number, client_id, content};
-use crate::world::World;
 use overtake_base::UnixMillis;
 use overtake_base::limits::BODY_BYTES_MAX;
 use overtake_wire::message::{Delay, EnqueueMessage, Request};
 
 impl Workload {
-    pub(super) fn produce(&mut self, world: &World, history: &mut History) -> Asked {
+    pub(super) fn produce(&mut self, world: &dyn Arena, history: &mut History) -> Asked {
         let plan = self.plan.messages;
         if self.chance(plan.repeats_ppm) && !self.repeatable.is_empty() {
             let at = self.random.below(self.repeatable.len() as u64) as usize;
@@ -70,7 +70,7 @@ impl Workload {
         EnqueueMessage { dedup_key, ..message }
     }
 
-    fn make(&mut self, queue: usize, number: Number, world: &World) -> EnqueueMessage {
+    fn make(&mut self, queue: usize, number: Number, world: &dyn Arena) -> EnqueueMessage {
         let plan = self.plan.messages;
         let levels = u64::from(self.plan.queues[queue].levels);
         let wall = world.now().wall;

@@ -17,9 +17,9 @@ use core::pin::pin;
 use core::sync::atomic::Ordering;
 use core::task::Poll;
 use glommio::timer::Timer;
-use overtake_base::{CoreId, Level, Now, QueueId, ShardId, UnixMillis};
+use overtake_base::{CoreId, Level, NodeId, Now, QueueId, ShardId, UnixMillis};
 use overtake_board::{BoardLevel, BoardSummary, Reader, Writer};
-use overtake_core::{Core, CoreConfig, Event, Output, SessionId};
+use overtake_core::{Address, Core, CoreConfig, Event, Output, SessionId};
 use overtake_device::Device;
 use overtake_log::disk::DiskCompletion;
 use overtake_queue::answer::{LevelSummary, Summary};
@@ -89,6 +89,7 @@ struct Moment {
 
 struct CoreLoop {
     core: Core,
+    node: NodeId,
     id: CoreId,
     started: Instant,
     socket: UdpSocket,
@@ -142,6 +143,7 @@ impl CoreLoop {
         let socket_seen = Rc::new(SocketSeen::default());
         glommio::spawn_local(watch_socket(id, socket.watch(), socket_seen.clone(), bell.clone())).detach();
         Ok(Self {
+            node: parts.config.node,
             core: Core::new(parts.config, moment.now),
             id,
             started: parts.started,
@@ -194,6 +196,7 @@ impl CoreLoop {
             }
         });
         for (from, message) in messages {
+            let from = Address { node: self.node, core: from };
             self.step(moment, Event::Mesh { from, message });
         }
         let mut completions: Vec<DiskCompletion> = Vec::new();
@@ -263,7 +266,7 @@ impl CoreLoop {
                 Output::Publish { shard, version, summary, gone } => {
                     self.publish(shard, version, &summary, gone);
                 }
-                Output::Mesh { to, message } => self.mesh.send(to, message),
+                Output::Mesh { to, message } => self.mesh.send(to.core, message),
                 Output::Disk(operation) => self.device.submit(operation),
                 Output::Frame { session, frame } => self.transport.send(session.0, frame),
                 Output::CloseSession { session, code, reason } => {

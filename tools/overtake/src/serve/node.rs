@@ -287,6 +287,7 @@ fn core_config(
         http: addresses.http.to_string(),
         core,
         cores: identity.cores,
+        peers: Vec::new(),
         shards: identity.shards,
         store: identity.store,
         seed: u64::from_le_bytes(core::array::from_fn(|i| seed[i])),

@@ -1,0 +1,335 @@
+//! What goes wrong in a run with several nodes, when, and how often it did.
+
+use super::plan::ClusterFaults;
+use super::world::ClusterWorld;
+use crate::arena::Arena;
+use crate::faults::TIMERS_FROM;
+use crate::history::{History, Outage};
+use crate::workload::Workload;
+use overtake_base::random::Random;
+
+const NANOS_PER_MS: u64 = 1_000_000;
+/// How often what is not yet over is looked at, in nanoseconds.
+const LOOK_NS: u64 = 5 * NANOS_PER_MS;
+/// A node that is told to stop has stopped within this, in nanoseconds.
+const STOP_NS_MAX: u64 = 60_000 * NANOS_PER_MS;
+/// Disk operations that a kill is aimed at.
+const AIMED_OPERATIONS: u64 = 12;
+/// Nodes of one run at most; the timers of a kind are numbered by node.
+const NODES_MAX: u64 = 16;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u64)]
+enum Kind {
+    Kill,
+    KillAll,
+    Stop,
+    StopLook,
+    Restart,
+    Cut,
+    Heal,
+    Reset,
+    Pause,
+    WallJump,
+    Hang,
+    Disconnect,
+    Look,
+}
+
+const KINDS: [Kind; 13] = [
+    Kind::Kill,
+    Kind::KillAll,
+    Kind::Stop,
+    Kind::StopLook,
+    Kind::Restart,
+    Kind::Cut,
+    Kind::Heal,
+    Kind::Reset,
+    Kind::Pause,
+    Kind::WallJump,
+    Kind::Hang,
+    Kind::Disconnect,
+    Kind::Look,
+];
+
+/// How often each thing happened.
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub struct ClusterCounters {
+    pub kills: u64,
+    pub kills_of_all: u64,
+    pub stops: u64,
+    pub cuts: u64,
+    pub resets: u64,
+    pub pauses: u64,
+    pub wall_jumps: u64,
+    pub hangs: u64,
+    pub disconnects: u64,
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub struct Faults {
+    plan: ClusterFaults,
+    random: Random,
+    /// When each node was asked to stop.
+    asked_to_stop_ns: Vec<Option<u64>>,
+    outage_from_ns: Option<u64>,
+    /// What happened.
+    pub counters: ClusterCounters,
+    over: bool,
+}
+
+impl Faults {
+    /// The faults of a run; none has happened.
+    #[must_use]
+    pub fn new(seed: u64, plan: ClusterFaults, nodes: usize) -> Self {
+        Self {
+            plan,
+            random: Random::new(seed, "cluster faults"),
+            asked_to_stop_ns: vec![None; nodes],
+            outage_from_ns: None,
+            counters: ClusterCounters::default(),
+            over: false,
+        }
+    }
+
+    /// Clocks that are off from the start.
+    pub fn set_clocks(&mut self, world: &mut ClusterWorld) {
+        let plan = self.plan;
+        let mut spread = |most: u64| self.random.below(2 * most + 1).cast_signed() - most.cast_signed();
+        for node in &mut world.nodes {
+            node.wall_offset_ms = spread(plan.wall_offset_ms);
+            node.monotonic_drift_ppm = spread(plan.drift_ppm);
+        }
+        // Of two nodes one may be ahead and one behind; and while they run they drift apart.
+        const RUN_MS_MAX: u64 = 1_000_000;
+        world.clocks.spread_ms = 2 * plan.wall_offset_ms + 2 * plan.drift_ppm * RUN_MS_MAX / 1_000_000;
+        if plan.wall_jump_ms > 0 {
+            world.clocks.spread_ms = RUN_MS_MAX;
+        }
+        world.clocks.drift_ppm = plan.drift_ppm;
+        world.clocks.disturbed = plan.wall_jump_ms > 0 || plan.wall_offset_ms > 0 || plan.drift_ppm > 0;
+    }
+
+    /// Sets the first times.
+    pub fn begin(&mut self, world: &mut ClusterWorld) {
+        world.net_slow = (20 * NANOS_PER_MS, self.plan.net_slow_ppm);
+        for slot in world.nodes.iter_mut().flat_map(|node| &mut node.cores) {
+            slot.disk.profile.slow_ppm = self.plan.disk_slow_ppm;
+            slot.disk.profile.slow_ns = 200 * NANOS_PER_MS;
+        }
+        for kind in KINDS {
+            self.again(kind, world);
+        }
+    }
+
+    fn mean_ms(&self, kind: Kind) -> u64 {
+        let plan = &self.plan;
+        match kind {
+            Kind::Kill => plan.kill_ms,
+            Kind::KillAll => plan.kill_all_ms,
+            Kind::Stop => plan.stop_ms,
+            Kind::Cut => plan.cut_ms,
+            Kind::Reset => plan.reset_ms,
+            Kind::Pause => plan.pause_ms,
+            Kind::WallJump => plan.wall_jump_ms,
+            Kind::Hang => plan.disk_hang_ms,
+            Kind::Disconnect => plan.disconnect_ms,
+            Kind::StopLook | Kind::Restart | Kind::Heal | Kind::Look => 0,
+        }
+    }
+
+    fn again(&mut self, kind: Kind, world: &mut ClusterWorld) {
+        let mean_ms = self.mean_ms(kind);
+        if mean_ms > 0 {
+            let after_ns = self.random.below(2 * mean_ms * NANOS_PER_MS);
+            set(world, after_ns, kind, 0);
+        }
+    }
+
+    /// A fault's time has come.
+    pub fn timer(
+        &mut self,
+        number: u64,
+        world: &mut ClusterWorld,
+        work: &mut Workload,
+        history: &mut History,
+    ) -> Result<(), String> {
+        let Some(number) = number.checked_sub(TIMERS_FROM) else { return Ok(()) };
+        let Some(kind) = KINDS.get((number / NODES_MAX) as usize).copied() else { return Ok(()) };
+        let node = (number % NODES_MAX) as usize;
+        if self.over && !matches!(kind, Kind::StopLook | Kind::Restart | Kind::Look) {
+            return Ok(());
+        }
+        self.again(kind, world);
+        let any = self.random.below(world.nodes.len() as u64) as usize;
+        match kind {
+            // Aimed at an operation, so that writes under way are hit though they are short.
+            Kind::Kill if self.random.below(3) > 0 => {
+                let operations = 1 + self.random.below(AIMED_OPERATIONS);
+                world.crash_at_operation.get_or_insert((any, operations));
+            }
+            Kind::Kill => {
+                self.counters.kills += 1;
+                self.kill(any, world, work, history);
+            }
+            Kind::KillAll => {
+                self.counters.kills_of_all += 1;
+                (0..world.nodes.len()).for_each(|node| self.kill(node, world, work, history));
+            }
+            Kind::Stop if world.nodes[any].is_serving() && self.asked_to_stop_ns[any].is_none() => {
+                self.asked_to_stop_ns[any] = Some(world.time_ns());
+                self.outage(world);
+                world.ask_to_stop(any);
+                set(world, LOOK_NS, Kind::StopLook, any);
+            }
+            Kind::StopLook => return self.look_at_stop(node, world, work, history),
+            Kind::Restart if !world.nodes[node].is_running() => world.start(node),
+            Kind::Cut => self.cut(any, world),
+            Kind::Heal => world.heal(),
+            Kind::Reset => {
+                self.counters.resets += 1;
+                self.outage(world);
+                world.reset_one();
+            }
+            Kind::Pause if world.nodes[any].is_running() => {
+                self.counters.pauses += 1;
+                self.outage(world);
+                let until_ns = world.time_ns() + self.random.below(self.plan.pause_ms_max * NANOS_PER_MS);
+                world.pause(any, until_ns);
+            }
+            Kind::WallJump => {
+                self.counters.wall_jumps += 1;
+                let jump_ms = self.random.below(7_200_000).cast_signed() - 3_600_000;
+                world.nodes[any].wall_offset_ms += jump_ms;
+            }
+            Kind::Hang => {
+                self.counters.hangs += 1;
+                self.outage(world);
+                let until_ns = world.time_ns() + self.random.below(self.plan.disk_hang_ms_max * NANOS_PER_MS);
+                let cores = &mut world.nodes[any].cores;
+                let core = self.random.below(cores.len() as u64) as usize;
+                cores[core].disk.hangs_until_ns = until_ns;
+            }
+            Kind::Disconnect => {
+                self.counters.disconnects += 1;
+                work.disconnect_one(world, history);
+            }
+            Kind::Look => self.look(world, history),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The operation that a kill was aimed at is under way.
+    pub fn crash_due(&mut self, world: &mut ClusterWorld, work: &mut Workload, history: &mut History) {
+        if let Some((node, _)) = world.crash_at_operation.take()
+            && !self.over
+        {
+            if self.plan.kill_all_ms > 0 && self.random.below(3) == 0 {
+                self.counters.kills_of_all += 1;
+                return (0..world.nodes.len()).for_each(|node| self.kill(node, world, work, history));
+            }
+            self.counters.kills += 1;
+            self.kill(node, world, work, history);
+        }
+    }
+
+    fn kill(&mut self, node: usize, world: &mut ClusterWorld, work: &mut Workload, history: &mut History) {
+        if !world.nodes[node].is_running() {
+            return;
+        }
+        self.asked_to_stop_ns[node] = None;
+        self.outage(world);
+        let halted = self.random.below(2) == 0;
+        let sessions = world.end(node, halted);
+        work.lost(sessions, history);
+        self.restart_later(node, world);
+    }
+
+    fn restart_later(&mut self, node: usize, world: &mut ClusterWorld) {
+        let down_ns = self.random.below(self.plan.down_ms_max.max(1) * NANOS_PER_MS);
+        set(world, down_ns, Kind::Restart, node);
+    }
+
+    /// A node alone, one way of it, or one way between two.
+    fn cut(&mut self, node: usize, world: &mut ClusterWorld) {
+        self.counters.cuts += 1;
+        self.outage(world);
+        let one_way = self.random.below(2) == 0;
+        let backwards = self.random.below(2) == 0;
+        let others: Vec<usize> = (0..world.nodes.len()).filter(|other| *other != node).collect();
+        let only = self.random.below(2 * others.len() as u64) as usize;
+        for (place, other) in others.iter().enumerate() {
+            if only >= others.len() || only == place {
+                let (from, to) = if backwards { (*other, node) } else { (node, *other) };
+                world.cut(from, to, one_way);
+            }
+        }
+        let after_ns = self.random.below(self.plan.heal_ms_max * NANOS_PER_MS);
+        set(world, after_ns, Kind::Heal, 0);
+    }
+
+    fn look_at_stop(
+        &mut self,
+        node: usize,
+        world: &mut ClusterWorld,
+        work: &mut Workload,
+        history: &mut History,
+    ) -> Result<(), String> {
+        let Some(asked_ns) = self.asked_to_stop_ns[node] else { return Ok(()) };
+        if world.nodes[node].is_stopped() {
+            self.counters.stops += 1;
+            self.asked_to_stop_ns[node] = None;
+            let sessions = world.end(node, true);
+            work.lost(sessions, history);
+            self.restart_later(node, world);
+            return Ok(());
+        }
+        if world.time_ns() - asked_ns > STOP_NS_MAX {
+            return Err(format!("node {} was told to stop a minute ago and has not", node + 1));
+        }
+        set(world, LOOK_NS, Kind::StopLook, node);
+        Ok(())
+    }
+
+    fn outage(&mut self, world: &mut ClusterWorld) {
+        if self.outage_from_ns.is_none() {
+            self.outage_from_ns = Some(world.time_ns());
+            set(world, LOOK_NS, Kind::Look, 0);
+        }
+    }
+
+    /// Looks whether an outage is over.
+    fn look(&mut self, world: &mut ClusterWorld, history: &mut History) {
+        let Some(from_ns) = self.outage_from_ns else { return };
+        if world.is_well() && self.asked_to_stop_ns.iter().all(Option::is_none) {
+            self.outage_from_ns = None;
+            history.outages.push(Outage { from_ns, to_ns: world.time_ns() });
+        } else {
+            set(world, LOOK_NS, Kind::Look, 0);
+        }
+    }
+
+    /// No more faults; what is under way comes to its end.
+    pub fn end(&mut self, world: &mut ClusterWorld) {
+        self.over = true;
+        world.crash_at_operation = None;
+        world.net_slow = (0, 0);
+        world.heal();
+        for node in 0..world.nodes.len() {
+            world.pause(node, 0);
+            for slot in &mut world.nodes[node].cores {
+                slot.disk.profile.slow_ppm = 0;
+                slot.disk.hangs_until_ns = 0;
+            }
+            if self.asked_to_stop_ns[node].is_none() && !world.nodes[node].is_running() {
+                world.start(node);
+            }
+        }
+    }
+}
+
+fn set(world: &mut ClusterWorld, after_ns: u64, kind: Kind, node: usize) {
+    world.set_timer(after_ns, TIMERS_FROM + kind as u64 * NODES_MAX + node as u64);
+}

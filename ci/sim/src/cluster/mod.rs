@@ -1,0 +1,8 @@
+//! Several nodes with several cores each, and the network between them.
+
+pub mod faults;
+pub mod net;
+pub mod plan;
+pub mod run;
+pub mod watch;
+pub mod world;

@@ -1,0 +1,268 @@
+//! One seed of several nodes from its beginning to its verdict: as with one node, with other faults.
+
+use super::faults::{ClusterCounters, Faults};
+use super::plan::ClusterPlan;
+use super::world::ClusterWorld;
+use crate::arena::Arena as _;
+use crate::checkers::{self, Violation};
+use crate::ending::{self, Driver, End};
+use crate::faults::TIMERS_FROM;
+use crate::history::{History, Outcome};
+use crate::panics::caught;
+use crate::run::{Report, Stopped};
+use crate::summary::Summary;
+use crate::swarm::Swarm;
+use crate::workload::Workload;
+use crate::world::Notice;
+use overtake_core::SessionId;
+use overtake_wire::message::{ErrorCode, Request, Response};
+
+const NANOS_PER_MS: u64 = 1_000_000;
+/// Healthy nodes serve and have leaders within this, in nanoseconds. An election takes 1 s, where votes are split several.
+const WELL_NS_MAX: u64 = 15_000 * NANOS_PER_MS;
+/// A question is answered within this, in nanoseconds.
+const ANSWER_NS_MAX: u64 = 60_000 * NANOS_PER_MS;
+/// The timer that something is looked at again.
+const LOOK: u64 = TIMERS_FROM - 1;
+
+/// A run while it runs.
+pub struct ClusterRun {
+    /// What the seed decided.
+    pub plan: ClusterPlan,
+    /// Nodes, network and time.
+    pub world: ClusterWorld,
+    /// Who asks.
+    pub work: Workload,
+    /// What goes wrong.
+    pub faults: Faults,
+    /// What was asked and answered.
+    pub history: History,
+    auditor: Option<SessionId>,
+    auditor_request: u64,
+    auditor_answer: Option<(u64, Response)>,
+}
+
+/// Runs a seed. With `told`, the last events are kept in words.
+#[must_use]
+pub fn run(seed: u64, told: bool) -> Report {
+    let plan = ClusterPlan::of_seed(seed);
+    let mut world = ClusterWorld::new(seed, plan.nodes, &plan.swarm.shape);
+    world.tale.wanted = told;
+    let mut run = ClusterRun {
+        work: Workload::new(seed, &plan.swarm),
+        faults: Faults::new(seed, plan.faults, plan.nodes),
+        history: History { lossy: true, ..History::default() },
+        auditor: None,
+        auditor_request: 0,
+        auditor_answer: None,
+        world,
+        plan,
+    };
+    let mut violations = Vec::new();
+    let end = match caught(|| run.go()) {
+        Ok(Ok(end)) => Some(end),
+        Ok(Err(Stopped::Damaged)) => None,
+        Ok(Err(Stopped::Broken(detail))) => {
+            violations.push(Violation::new("liveness", detail));
+            None
+        }
+        Err(panic) => {
+            violations.push(Violation::new("panic", panic));
+            None
+        }
+    };
+    // A promise that was broken on the way says more than that the run came to no good end.
+    let mut judged = checkers::check(&run.plan.swarm, &run.history, &run.world.clocks, end.as_ref());
+    judged.append(&mut violations);
+    Report {
+        seed,
+        trace: run.world.trace(),
+        summary: run.summary(end.is_some()),
+        tale: run.world.tale.lines().map(String::from).collect(),
+        violations: judged,
+    }
+}
+
+impl ClusterRun {
+    fn go(&mut self) -> Result<End, Stopped> {
+        self.faults.set_clocks(&mut self.world);
+        self.until_well()?;
+        for (queue, name, patch) in Workload::creations(&self.plan.swarm) {
+            match self.ask(queue, Request::PutQueue { queue: name, patch })? {
+                Response::QueuePut { created: true, .. } => {}
+                other => return Err(format!("a queue was not created: {other:?}").into()),
+            }
+        }
+        self.auditor_leaves();
+        self.faults.begin(&mut self.world);
+        let active_ns = self.plan.swarm.active_ms * NANOS_PER_MS;
+        for number in 0..self.work.count() {
+            self.world.set_timer(active_ns / 20 * number as u64 / self.work.count() as u64, number as u64);
+        }
+        self.until(self.world.time_ns() + active_ns)?;
+        self.work.over = true;
+        self.faults.end(&mut self.world);
+        self.until_well()?;
+        ending::come_to_an_end(self)
+    }
+
+    fn take(&mut self, notice: Notice) -> Result<(), Stopped> {
+        let now_ns = self.world.time_ns();
+        match notice {
+            Notice::Response { session, request, response } if Some(session) == self.auditor => {
+                if request == self.auditor_request {
+                    self.auditor_answer = Some((now_ns, response));
+                }
+            }
+            Notice::Response { session, request, response } => {
+                self.work.answered(session, request, response, now_ns, &mut self.history)?;
+            }
+            Notice::Closed { session } => self.work.lost([session], &mut self.history),
+            Notice::Timer { number } if number < self.work.count() as u64 => {
+                self.work.act(number as usize, &mut self.world, &mut self.history);
+            }
+            Notice::Timer { number } => {
+                self.faults.timer(number, &mut self.world, &mut self.work, &mut self.history)?;
+            }
+            Notice::CrashDue => self.faults.crash_due(&mut self.world, &mut self.work, &mut self.history),
+        }
+        Ok(())
+    }
+
+    fn gave_up(&self) -> Stopped {
+        match &self.world.fatal {
+            Some((node, detail)) => Stopped::Broken(format!("node {}: {detail}", node + 1)),
+            None => Stopped::Broken("nothing is left to happen".into()),
+        }
+    }
+
+    fn until_well(&mut self) -> Result<(), Stopped> {
+        let deadline_ns = self.world.time_ns() + WELL_NS_MAX;
+        while let Some(ailment) = self.world.ailment() {
+            if self.world.time_ns() > deadline_ns {
+                return Err(format!("nothing is wrong any more, but {ailment}").into());
+            }
+            self.until(self.world.time_ns() + NANOS_PER_MS)?;
+        }
+        // The cores tell each other.
+        self.until(self.world.time_ns() + NANOS_PER_MS)
+    }
+
+    fn summary(&self, to_the_end: bool) -> Summary {
+        let mut summary = Summary::default();
+        summary.add("runs", 1);
+        summary.add("runs that came to their end", u64::from(to_the_end));
+        let ClusterCounters {
+            kills,
+            kills_of_all,
+            stops,
+            cuts,
+            resets,
+            pauses,
+            wall_jumps,
+            hangs,
+            disconnects,
+        } = self.faults.counters;
+        for (name, count) in [
+            ("nodes killed", kills),
+            ("all nodes killed", kills_of_all),
+            ("clean stops", stops),
+            ("ways cut", cuts),
+            ("streams reset", resets),
+            ("nodes that stood still", pauses),
+            ("jumps of the wall clock", wall_jumps),
+            ("hanging disks", hangs),
+            ("clients that went away", disconnects),
+            ("streams made", self.world.net.made),
+            ("streams broken", self.world.net.broken),
+            ("messages between nodes", self.world.messages),
+            ("terms with a leader", self.world.watch.elections),
+            ("states compared", self.world.watch.compared),
+            ("simulated milliseconds", self.world.time_ns() / NANOS_PER_MS),
+            ("events", self.world.events),
+        ] {
+            summary.add(name, count);
+        }
+        let disks = self.world.nodes.iter().flat_map(|node| &node.cores).map(|slot| slot.disk.counters);
+        for disk in disks {
+            summary.add("disk operations", disk.operations);
+            summary.add("torn writes", disk.torn_writes);
+            summary.add("lost writes", disk.lost_writes);
+        }
+        summary.count_calls(&self.history);
+        summary
+    }
+}
+
+impl Driver for ClusterRun {
+    fn plan(&self) -> &Swarm {
+        &self.plan.swarm
+    }
+
+    fn time_ns(&self) -> u64 {
+        self.world.time_ns()
+    }
+
+    fn end_begins(&mut self) {
+        self.history.end_from_ns = Some(self.world.time_ns());
+    }
+
+    fn open(&self) -> usize {
+        self.work.open()
+    }
+
+    fn until(&mut self, time_ns: u64) -> Result<(), Stopped> {
+        while self.world.time_ns() < time_ns {
+            self.world.set_timer((time_ns - self.world.time_ns()).min(100 * NANOS_PER_MS), LOOK);
+            loop {
+                let Some(notice) = self.world.next_notice() else { return Err(self.gave_up()) };
+                let looked = matches!(notice, Notice::Timer { number: LOOK });
+                self.take(notice)?;
+                if looked {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The auditor asks again where there was no quorum at the moment: an election may be held at any time.
+    fn ask(&mut self, queue: usize, request: Request) -> Result<Response, Stopped> {
+        let deadline_ns = self.world.time_ns() + ANSWER_NS_MAX;
+        let text = crate::tale::short(&request);
+        loop {
+            let session = match self.auditor {
+                Some(session) => session,
+                None => *self.auditor.insert(self.world.connect()),
+            };
+            self.auditor_request += 1;
+            self.auditor_answer = None;
+            if !self.world.send(session, self.auditor_request, &request) {
+                return Err(Stopped::Broken("the auditor's connection is gone on a healthy node".into()));
+            }
+            let call = self.history.ask(queue, self.world.time_ns(), request.clone(), Vec::new());
+            let (at_ns, response) = loop {
+                if let Some(answer) = self.auditor_answer.take() {
+                    break answer;
+                }
+                if self.world.time_ns() > deadline_ns {
+                    return Err(format!("no answer within a minute, nothing being wrong: {text}").into());
+                }
+                let Some(notice) = self.world.next_notice() else { return Err(self.gave_up()) };
+                self.take(notice)?;
+            };
+            self.history.calls[call].outcome = Outcome::Answered(at_ns, response.clone());
+            match response {
+                Response::Refused(refusal)
+                    if refusal.code == ErrorCode::NoQuorum && self.world.time_ns() < deadline_ns => {}
+                response => return Ok(response),
+            }
+        }
+    }
+
+    fn auditor_leaves(&mut self) {
+        if let Some(session) = self.auditor.take() {
+            self.world.disconnect(session);
+        }
+    }
+}

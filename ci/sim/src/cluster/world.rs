@@ -1,0 +1,692 @@
+//! The event heap of several nodes: what happens next is decided by virtual time and the order of scheduling, nothing else.
+
+use super::net::{Net, Pair, pair};
+use super::watch::Watch;
+use crate::arena::Arena;
+use crate::clocks::Clocks;
+use crate::node::{NodeShape, SimNode};
+use crate::tale::{Tale, short};
+use crate::world::Notice;
+use bytes::Bytes;
+use overtake_base::random::Random;
+use overtake_base::{CoreId, NodeId, Now, ShardId};
+use overtake_core::codec;
+use overtake_core::mesh::MeshMessage;
+use overtake_core::{Address, Event, Output, PeerConfig, SessionId};
+use overtake_queue::answer::Summary;
+use overtake_wire::message::Request;
+use std::collections::BTreeMap;
+
+const NANOS_PER_MS: u64 = 1_000_000;
+/// Longest time between an event and the turn that takes it, in nanoseconds: events of that time share a turn.
+const TURN_DELAY_NS: u64 = 20_000;
+/// Longest way between two cores of a node, in nanoseconds.
+const MESH_DELAY_NS: u64 = 30_000;
+/// Longest way between two nodes, in nanoseconds.
+const NET_DELAY_NS: u64 = 300_000;
+/// Longest way between a client and its core, in nanoseconds.
+const CLIENT_DELAY_NS: u64 = 200_000;
+/// Longest time until an end notices that its stream is broken, in nanoseconds.
+const NOTICE_NS_MAX: u64 = 1_000 * NANOS_PER_MS;
+/// The same where the other end says so itself.
+const RESET_NS_MAX: u64 = 2 * NANOS_PER_MS;
+/// Longest time until a new stream is made where it can be, in nanoseconds.
+const DIAL_NS_MAX: u64 = 100 * NANOS_PER_MS;
+/// Events of one run: far more than any needs that comes to an end.
+const EVENTS_MAX: u64 = 12_000_000;
+
+/// A core of a node, by places.
+type At = (usize, usize);
+
+#[derive(Debug)]
+enum Happening {
+    Turn {
+        at: At,
+        life: u64,
+        number: u64,
+    },
+    Disk {
+        at: At,
+        life: u64,
+        operation: u64,
+    },
+    Mesh {
+        to: At,
+        life: u64,
+        from: Address,
+        message: MeshMessage,
+    },
+    Board {
+        to: At,
+        life: u64,
+        shard: ShardId,
+        version: u64,
+        summary: Summary,
+    },
+    /// A message of another node; the end that sent it.
+    Net {
+        pair: Pair,
+        end: usize,
+        number: u64,
+        sent_ns: u64,
+        bytes: Bytes,
+    },
+    /// An end is told that the pair has a stream, or that it is broken.
+    Told {
+        pair: Pair,
+        end: usize,
+        number: u64,
+        life: u64,
+        up: bool,
+    },
+    Dial {
+        pair: Pair,
+    },
+    ToCore {
+        at: At,
+        life: u64,
+        session: SessionId,
+        frame: Bytes,
+    },
+    ToClient {
+        node: usize,
+        life: u64,
+        session: SessionId,
+        frame: Bytes,
+    },
+    Timer {
+        number: u64,
+    },
+}
+
+/// Several nodes, their network, their clients' connections, and time.
+pub struct ClusterWorld {
+    /// The nodes.
+    pub nodes: Vec<SimNode>,
+    /// What is between them.
+    pub net: Net,
+    /// What is held against them all the time.
+    pub watch: Watch,
+    time_ns: u64,
+    sequence: u64,
+    heap: BTreeMap<(u64, u64), Happening>,
+    random: Random,
+    sessions: BTreeMap<SessionId, At>,
+    next_session: u64,
+    /// Latest arrival of each ordered way, so that nothing overtakes on it.
+    ways: BTreeMap<(u8, u64, u64), u64>,
+    trace: u64,
+    /// Events so far.
+    pub events: u64,
+    /// Nodes do not run before these virtual times.
+    paused_until_ns: Vec<u64>,
+    /// Longest additional way between nodes, in nanoseconds, and how often a message has it.
+    pub net_slow: (u64, u32),
+    /// What the nodes' clocks can have shown.
+    pub clocks: Clocks,
+    /// The last events in words.
+    pub tale: Tale,
+    /// Text of what a core could not go on from, and which node it is of.
+    pub fatal: Option<(usize, String)>,
+    /// Messages between nodes.
+    pub messages: u64,
+    /// Set to count a node's disk operations down to a [`Notice::CrashDue`].
+    pub crash_at_operation: Option<(usize, u64)>,
+}
+
+impl ClusterWorld {
+    /// A world whose nodes are being started. Each node is in a zone of its own.
+    #[must_use]
+    pub fn new(seed: u64, nodes: usize, shape: &NodeShape) -> Self {
+        let id = |place: usize| NodeId(place as u64 + 1);
+        let peer = |place: usize| PeerConfig {
+            node: id(place),
+            zone: "simulated".into(),
+            http: String::new(),
+            cores: shape.cores,
+        };
+        let address = |place: usize, core: u16| Address { node: id(place), core: CoreId(core) };
+        let cores = shape.cores;
+        let pairs = (0..nodes).flat_map(|a| (a + 1..nodes).map(move |b| (a, b))).flat_map(|(a, b)| {
+            (0..cores).flat_map(move |i| (0..cores).map(move |j| (address(a, i), address(b, j))))
+        });
+        let net = Net::new(pairs);
+        let nodes: Vec<SimNode> = (0..nodes)
+            .map(|place| {
+                let peers = (0..nodes).filter(|other| *other != place).map(peer).collect();
+                let seed = seed ^ ((place as u64 + 1) << 40);
+                SimNode::of_cluster(seed, shape.clone(), id(place), peers)
+            })
+            .collect();
+        let mut world = Self {
+            paused_until_ns: vec![0; nodes.len()],
+            nodes,
+            net,
+            watch: Watch::default(),
+            time_ns: 1,
+            sequence: 0,
+            heap: BTreeMap::new(),
+            random: Random::new(seed, "world"),
+            sessions: BTreeMap::new(),
+            next_session: 0,
+            ways: BTreeMap::new(),
+            trace: 0,
+            events: 0,
+            net_slow: (0, 0),
+            clocks: Clocks::default(),
+            tale: Tale::default(),
+            fatal: None,
+            messages: 0,
+            crash_at_operation: None,
+        };
+        (0..world.nodes.len()).for_each(|node| world.start(node));
+        world
+    }
+
+    /// Hash of everything that happened: equal for equal seeds.
+    #[must_use]
+    pub fn trace(&self) -> u64 {
+        self.trace
+    }
+
+    /// Virtual time in nanoseconds.
+    #[must_use]
+    pub fn time_ns(&self) -> u64 {
+        self.time_ns
+    }
+
+    /// Starts a node.
+    pub fn start(&mut self, node: usize) {
+        self.nodes[node].start(self.time_ns);
+        let wall = self.nodes[node].now(self.time_ns).wall;
+        self.clocks.node_started(node, self.time_ns, wall);
+        self.watch.forget(node);
+        self.paused_until_ns[node] = 0;
+        self.tale.tell(self.time_ns, || format!("node {} starts", node + 1));
+        for core in 0..self.nodes[node].cores.len() {
+            self.schedule_turn((node, core), self.time_ns);
+        }
+        self.dial_all();
+    }
+
+    /// A node ends: by a power loss, or (`halted`) only its process. Gives the sessions that are gone.
+    pub fn end(&mut self, node: usize, halted: bool) -> Vec<SessionId> {
+        let how = if halted { "its process ends" } else { "its power is lost" };
+        self.tale.tell(self.time_ns, || format!("node {}: {how}", node + 1));
+        if halted {
+            self.nodes[node].halt();
+        } else {
+            self.nodes[node].crash();
+        }
+        let id = NodeId(node as u64 + 1);
+        for pair in self.net.pairs() {
+            let ends = [pair.0, pair.1];
+            if let Some(end) = ends.iter().position(|end| end.node == id) {
+                self.net.stream(pair).up[end] = false;
+                // A process that ends says so as often as not.
+                let quickly = halted && self.random.below(2) == 0;
+                self.break_stream(pair, quickly);
+            }
+        }
+        let gone: Vec<SessionId> =
+            self.sessions.iter().filter(|(_, at)| at.0 == node).map(|(session, _)| *session).collect();
+        self.sessions.retain(|_, at| at.0 != node);
+        gone
+    }
+
+    /// Tells a node to stop.
+    pub fn ask_to_stop(&mut self, node: usize) {
+        self.tale.tell(self.time_ns, || format!("node {} is told to stop", node + 1));
+        for core in 0..self.nodes[node].cores.len() {
+            self.deliver((node, core), Event::Stop);
+        }
+    }
+
+    /// A node does nothing until a virtual time; then it goes on as if nothing had happened.
+    pub fn pause(&mut self, node: usize, until_ns: u64) {
+        self.tale.tell(self.time_ns, || format!("node {} stands still until {until_ns} ns", node + 1));
+        self.paused_until_ns[node] = until_ns;
+    }
+
+    /// True while a node stands still.
+    #[must_use]
+    pub fn is_paused(&self, node: usize) -> bool {
+        self.paused_until_ns[node] > self.time_ns
+    }
+
+    /// Cuts the way from one node to another, and back unless it is `one_way`.
+    pub fn cut(&mut self, from: usize, to: usize, one_way: bool) {
+        self.tale.tell(self.time_ns, || format!("nothing passes from node {} to {}", from + 1, to + 1));
+        self.net.cut(from, to);
+        if !one_way {
+            self.net.cut(to, from);
+        }
+        for pair in self.net.pairs() {
+            let (a, b) = (pair.0.node.0 as usize - 1, pair.1.node.0 as usize - 1);
+            if (a, b) == (from, to) || (a, b) == (to, from) {
+                self.break_stream(pair, false);
+            }
+        }
+    }
+
+    /// All ways are open again.
+    pub fn heal(&mut self) {
+        self.tale.tell(self.time_ns, || "all ways are open".into());
+        self.net.heal();
+        self.dial_all();
+    }
+
+    /// Breaks the stream of a pair that the seed chooses.
+    pub fn reset_one(&mut self) {
+        let pairs = self.net.pairs();
+        let pair = pairs[self.random.below(pairs.len() as u64) as usize];
+        self.tale.tell(self.time_ns, || format!("the stream of {} and {} breaks", pair.0, pair.1));
+        let quickly = self.random.below(2) == 0;
+        let from_ns = self.lost_from_ns();
+        let stream = self.net.stream(pair);
+        (0..2).for_each(|end| stream.lose(end, from_ns));
+        self.break_stream(pair, quickly);
+    }
+
+    /// From now on what a cut way carries is lost; both ends will notice.
+    fn break_stream(&mut self, pair: Pair, quickly: bool) {
+        let places = [pair.0, pair.1].map(|end| end.node.0 as usize - 1);
+        let alive = places.map(|place| self.nodes[place].is_running());
+        let passes = [self.net.passes(places[0], places[1]), self.net.passes(places[1], places[0])];
+        let from_ns = self.lost_from_ns();
+        let stream = self.net.stream(pair);
+        for end in 0..2 {
+            if !passes[end] || !alive[end] || !alive[1 - end] {
+                stream.lose(end, from_ns);
+            }
+        }
+        if stream.breaking {
+            return;
+        }
+        if stream.up == [false; 2] {
+            // Nobody was told of it yet, and nobody will be.
+            stream.number += 1;
+            return self.dial_later(pair);
+        }
+        stream.breaking = true;
+        let number = stream.number;
+        self.net.broken += 1;
+        for (end, place) in places.into_iter().enumerate() {
+            let most_ns = if quickly { RESET_NS_MAX } else { NOTICE_NS_MAX };
+            let at_ns = self.time_ns + self.random.below(most_ns);
+            let life = self.nodes[place].life;
+            self.schedule(at_ns, Happening::Told { pair, end, number, life, up: false });
+        }
+    }
+
+    /// What is under way at a break arrives yet, or is lost too.
+    fn lost_from_ns(&mut self) -> u64 {
+        self.random.below(2) * self.time_ns
+    }
+
+    fn dial_all(&mut self) {
+        for pair in self.net.pairs() {
+            self.dial_later(pair);
+        }
+    }
+
+    fn dial_later(&mut self, pair: Pair) {
+        let at_ns = self.time_ns + self.random.below(DIAL_NS_MAX);
+        self.schedule(at_ns, Happening::Dial { pair });
+    }
+
+    fn dial(&mut self, pair: Pair) {
+        let places = [pair.0, pair.1].map(|end| end.node.0 as usize - 1);
+        let open = self.net.passes(places[0], places[1]) && self.net.passes(places[1], places[0]);
+        let alive = places.iter().all(|place| self.nodes[*place].is_running());
+        let stream = self.net.stream(pair);
+        if !open || !alive || stream.up != [false; 2] || stream.breaking {
+            return;
+        }
+        stream.number += 1;
+        stream.lost_from_ns = [None; 2];
+        let number = stream.number;
+        self.net.made += 1;
+        for (end, place) in places.into_iter().enumerate() {
+            let life = self.nodes[place].life;
+            let at_ns = self.time_ns + self.random.below(NANOS_PER_MS);
+            self.schedule(at_ns, Happening::Told { pair, end, number, life, up: true });
+        }
+    }
+
+    fn told(&mut self, pair: Pair, end: usize, number: u64, life: u64, up: bool) {
+        let ends = [pair.0, pair.1];
+        let (own, peer) = (ends[end], ends[1 - end]);
+        let node = own.node.0 as usize - 1;
+        let stream = self.net.stream(pair);
+        if stream.number != number {
+            return;
+        }
+        let same_life = self.nodes[node].life == life;
+        if up {
+            if same_life && !stream.up[end] && !stream.breaking {
+                stream.up[end] = true;
+                self.deliver((node, usize::from(own.core.0)), Event::PeerUp { peer });
+            }
+            return;
+        }
+        if same_life && core::mem::replace(&mut stream.up[end], false) {
+            self.deliver((node, usize::from(own.core.0)), Event::PeerDown { peer });
+        }
+        let stream = self.net.stream(pair);
+        if stream.up == [false; 2] && stream.breaking {
+            stream.breaking = false;
+            // What is on its way to be told of this one comes too late.
+            stream.number += 1;
+            self.dial_later(pair);
+        }
+    }
+
+    /// True where every node serves, reaches every other, and knows who leads every shard.
+    #[must_use]
+    pub fn is_well(&self) -> bool {
+        self.ailment().is_none()
+    }
+
+    /// What is not as it should be, if anything.
+    #[must_use]
+    pub fn ailment(&self) -> Option<String> {
+        for (place, node) in self.nodes.iter().enumerate() {
+            for (core, slot) in node.cores.iter().enumerate() {
+                let what = match &slot.core {
+                    None => "is down",
+                    Some(_) if !slot.serving => "does not serve",
+                    Some(_) if slot.disk.hangs_until_ns > self.time_ns => "has a disk that hangs",
+                    Some(_) if self.is_paused(place) => "stands still",
+                    Some(value) if !value.knows_all_leaders() => "does not know all leaders",
+                    Some(_) => continue,
+                };
+                return Some(format!("node {} core {core} {what}", place + 1));
+            }
+        }
+        (!self.net.is_whole()).then(|| "not all streams are whole".into())
+    }
+
+    /// Lets happen what is next, until something concerns the driver. None where nothing is left to happen.
+    pub fn next_notice(&mut self) -> Option<Notice> {
+        while self.fatal.is_none() {
+            self.events += 1;
+            if self.events > EVENTS_MAX {
+                self.fatal = Some((0, format!("the nodes do not come to rest: {EVENTS_MAX} events")));
+                break;
+            }
+            let ((time_ns, sequence), happening) = self.heap.pop_first()?;
+            self.time_ns = time_ns;
+            self.note(time_ns ^ sequence.rotate_left(32));
+            let notice = self.happen(happening);
+            if notice.is_some() {
+                return notice;
+            }
+            if matches!(self.crash_at_operation, Some((_, 0))) {
+                return Some(Notice::CrashDue);
+            }
+        }
+        None
+    }
+
+    fn happen(&mut self, happening: Happening) -> Option<Notice> {
+        let alive = |world: &Self, node: usize, life: u64| world.nodes[node].life == life;
+        match happening {
+            Happening::Turn { at, life, number } if alive(self, at.0, life) => self.turn(at, number),
+            Happening::Disk { at, life, operation } if alive(self, at.0, life) => {
+                if let Some(completion) = self.nodes[at.0].cores[at.1].disk.complete(operation) {
+                    self.deliver(at, Event::Disk(completion));
+                }
+            }
+            Happening::Mesh { to, life, from, message } if alive(self, to.0, life) => {
+                self.deliver(to, Event::Mesh { from, message });
+            }
+            Happening::Board { to, life, shard, version, summary } if alive(self, to.0, life) => {
+                self.deliver(to, Event::Summary { shard, version, summary });
+            }
+            Happening::Net { pair, end, number, sent_ns, bytes } => {
+                self.arrive(pair, end, number, sent_ns, bytes);
+            }
+            Happening::Told { pair, end, number, life, up } => self.told(pair, end, number, life, up),
+            Happening::Dial { pair } => self.dial(pair),
+            Happening::ToCore { at, life, session, frame }
+                if alive(self, at.0, life) && self.sessions.contains_key(&session) =>
+            {
+                self.deliver(at, Event::Frame { session, frame });
+            }
+            Happening::ToClient { node, life, session, frame } if alive(self, node, life) => {
+                if let (true, Ok((request, response))) =
+                    (self.sessions.contains_key(&session), overtake_wire::decode_response(&frame))
+                {
+                    self.note(overtake_base::hash::stable(&frame));
+                    let text = || format!("{session:?} is answered {request}: {}", short(&response));
+                    self.tale.tell(self.time_ns, text);
+                    return Some(Notice::Response { session, request, response });
+                }
+            }
+            Happening::Timer { number } => return Some(Notice::Timer { number }),
+            _ => {}
+        }
+        None
+    }
+
+    fn arrive(&mut self, pair: Pair, end: usize, number: u64, sent_ns: u64, bytes: Bytes) {
+        let ends = [pair.0, pair.1];
+        let (from, to) = (ends[end], ends[1 - end]);
+        let stream = self.net.stream(pair);
+        if stream.number != number || stream.loses(end, sent_ns) {
+            return;
+        }
+        if !stream.up[1 - end] {
+            // Its end has not heard of the stream yet: it waits there.
+            if !stream.breaking {
+                let at_ns = self.arrival(3, from, to, NANOS_PER_MS);
+                self.schedule(at_ns, Happening::Net { pair, end, number, sent_ns, bytes });
+            }
+            return;
+        }
+        let at = (to.node.0 as usize - 1, usize::from(to.core.0));
+        match codec::decode(&bytes) {
+            Ok(message) => self.deliver(at, Event::Mesh { from, message }),
+            Err(malformed) => self.fatal = Some((at.0, format!("{from} said {malformed}"))),
+        }
+    }
+
+    fn turn(&mut self, at: At, number: u64) {
+        let (node, core) = at;
+        let until_ns = self.paused_until_ns[node];
+        let now = self.nodes[node].now(self.time_ns);
+        let slot = &mut self.nodes[node].cores[core];
+        if slot.turn != Some((self.time_ns, number)) {
+            return;
+        }
+        slot.turn = None;
+        if until_ns > self.time_ns {
+            return self.schedule_turn(at, until_ns);
+        }
+        let Some(value) = slot.core.as_mut() else { return };
+        let mut outputs = Vec::new();
+        while let Some(event) = slot.inbox.pop_front() {
+            value.step(now, event, &mut outputs);
+        }
+        value.drain(now, &mut outputs);
+        let wake = value.next_wake();
+        let wrong = self.watch.look(node, core, value);
+        for output in outputs {
+            self.carry_out(at, output);
+        }
+        if let Some(detail) = wrong {
+            self.tale.tell(self.time_ns, || detail.clone());
+            self.fatal = Some((node, detail));
+        }
+        if let Some(wake_ns) = wake {
+            // A clock that counts whole milliseconds is read again a moment after the wake-up.
+            let wake_ns = self.nodes[node].time_of(wake_ns);
+            self.schedule_turn(at, wake_ns.max(self.time_ns + 1_000));
+        }
+    }
+
+    fn carry_out(&mut self, at: At, output: Output) {
+        let (node, core) = at;
+        let life = self.nodes[node].life;
+        let own = Address { node: NodeId(node as u64 + 1), core: CoreId(core as u16) };
+        match output {
+            Output::Frame { session, frame } => {
+                let at_ns = self.way(1, session.0, 0, CLIENT_DELAY_NS);
+                let frame = frame.slice(size_of::<u32>()..);
+                self.schedule(at_ns, Happening::ToClient { node, life, session, frame });
+            }
+            Output::CloseSession { session, reason, .. } => {
+                let detail = format!("{session:?} was closed though it did nothing wrong: {reason}");
+                self.fatal = Some((node, detail));
+            }
+            Output::Mesh { to, message } if to.node == own.node => {
+                let at_ns = self.arrival(2, own, to, MESH_DELAY_NS);
+                let to = (node, usize::from(to.core.0));
+                self.schedule(at_ns, Happening::Mesh { to, life, from: own, message });
+            }
+            Output::Mesh { to, message } => self.send_to_node(own, to, &message),
+            Output::Disk(operation) => {
+                let id = operation.id;
+                if let Some((aimed, left)) = &mut self.crash_at_operation
+                    && *aimed == node
+                {
+                    *left = left.saturating_sub(1);
+                }
+                let after_ns = self.nodes[node].cores[core].disk.submit(self.time_ns, operation);
+                self.schedule(self.time_ns + after_ns, Happening::Disk { at, life, operation: id });
+            }
+            Output::Publish { shard, version, summary, gone } => {
+                // Later ones may arrive earlier: what is older by then must be skipped by its version.
+                for to in (0..self.nodes[node].cores.len()).filter(|to| *to != core && !gone) {
+                    let at_ns = self.time_ns + self.random.below(MESH_DELAY_NS);
+                    let (to, summary) = ((node, to), summary.clone());
+                    self.schedule(at_ns, Happening::Board { to, life, shard, version, summary });
+                }
+            }
+            Output::Serving => self.nodes[node].cores[core].serving = true,
+            Output::Stopped => self.nodes[node].cores[core].stopped = true,
+            Output::Warning(detail) => {
+                self.tale.tell(self.time_ns, || format!("node {}: warning: {detail}", node + 1));
+            }
+            Output::Fatal(detail) => {
+                self.tale.tell(self.time_ns, || format!("node {}: fatal: {detail}", node + 1));
+                self.fatal = Some((node, detail));
+            }
+        }
+    }
+
+    fn send_to_node(&mut self, from: Address, to: Address, message: &MeshMessage) {
+        let (pair, end) = pair(from, to);
+        let stream = self.net.stream(pair);
+        if !stream.up[end] || stream.loses(end, self.time_ns) {
+            return;
+        }
+        let number = stream.number;
+        self.messages += 1;
+        let (slow_ns, slow_ppm) = self.net_slow;
+        let delay_ns = NET_DELAY_NS + if self.random.chance_ppm(slow_ppm) { slow_ns } else { 0 };
+        let at_ns = self.arrival(3, from, to, delay_ns);
+        let sent_ns = self.time_ns;
+        let mut bytes = Vec::new();
+        if codec::encode(message, &mut bytes) && bytes.len() <= codec::BYTES_MAX {
+            let bytes = bytes.into();
+            self.schedule(at_ns, Happening::Net { pair, end, number, sent_ns, bytes });
+        } else {
+            let node = from.node.0 as usize - 1;
+            self.fatal = Some((node, format!("{from} says to {to} what cannot be sent: {}", short(message))));
+        }
+    }
+
+    fn deliver(&mut self, at: At, event: Event) {
+        self.nodes[at.0].cores[at.1].inbox.push_back(event);
+        let after_ns = self.random.below(TURN_DELAY_NS);
+        self.schedule_turn(at, self.time_ns + after_ns);
+    }
+
+    /// Schedules a turn of the core, unless there is an earlier one.
+    fn schedule_turn(&mut self, at: At, at_ns: u64) {
+        let (life, number) = (self.nodes[at.0].life, self.sequence + 1);
+        let slot = &mut self.nodes[at.0].cores[at.1];
+        if slot.turn.is_none_or(|(scheduled_ns, _)| scheduled_ns > at_ns) {
+            slot.turn = Some((at_ns, number));
+            self.schedule(at_ns, Happening::Turn { at, life, number });
+        }
+    }
+
+    fn schedule(&mut self, at_ns: u64, happening: Happening) {
+        self.sequence += 1;
+        self.heap.insert((at_ns, self.sequence), happening);
+    }
+
+    fn arrival(&mut self, kind: u8, from: Address, to: Address, delay_ns: u64) -> u64 {
+        let number = |address: Address| address.node.0 << 16 | u64::from(address.core.0);
+        self.way(kind, number(from), number(to), delay_ns)
+    }
+
+    /// When something that sets out now arrives on an ordered way.
+    fn way(&mut self, kind: u8, from: u64, to: u64, delay_ns: u64) -> u64 {
+        let way = self.ways.entry((kind, from, to)).or_default();
+        *way = (*way).max(self.time_ns + self.random.below(delay_ns));
+        *way
+    }
+
+    fn note(&mut self, what: u64) {
+        self.trace = overtake_base::checksum::checksum(self.trace, &what.to_le_bytes());
+    }
+
+    /// Opens a session on some core of a node.
+    pub fn connect_to(&mut self, node: usize) -> SessionId {
+        self.next_session += 1;
+        let session = SessionId(self.next_session);
+        let core = self.random.below(self.nodes[node].cores.len() as u64) as usize;
+        self.sessions.insert(session, (node, core));
+        self.deliver((node, core), Event::SessionOpened { session });
+        session
+    }
+}
+
+impl Arena for ClusterWorld {
+    fn time_ns(&self) -> u64 {
+        self.time_ns
+    }
+
+    fn now(&self) -> Now {
+        Now { monotonic_ns: self.time_ns, wall: crate::node::true_wall(self.time_ns) }
+    }
+
+    fn is_open(&self) -> bool {
+        self.nodes.iter().any(SimNode::is_running)
+    }
+
+    fn connect(&mut self) -> SessionId {
+        let running: Vec<usize> =
+            (0..self.nodes.len()).filter(|node| self.nodes[*node].is_running()).collect();
+        let node = running[self.random.below(running.len() as u64) as usize];
+        self.connect_to(node)
+    }
+
+    fn disconnect(&mut self, session: SessionId) {
+        if let Some(at) = self.sessions.remove(&session) {
+            self.deliver(at, Event::SessionClosed { session });
+        }
+    }
+
+    fn send(&mut self, session: SessionId, request: u64, body: &Request) -> bool {
+        let Some(at) = self.sessions.get(&session).copied() else { return false };
+        let mut frame = Vec::new();
+        overtake_wire::encode_request(request, body, &mut frame);
+        let frame = Bytes::from(frame).slice(size_of::<u32>()..);
+        let life = self.nodes[at.0].life;
+        self.tale.tell(self.time_ns, || {
+            format!("{session:?} on node {} core {} asks {request}: {}", at.0 + 1, at.1, short(body))
+        });
+        let at_ns = self.way(0, session.0, 0, CLIENT_DELAY_NS);
+        self.schedule(at_ns, Happening::ToCore { at, life, session, frame });
+        true
+    }
+
+    fn set_timer(&mut self, after_ns: u64, number: u64) {
+        self.schedule(self.time_ns + after_ns, Happening::Timer { number });
+    }
+}

@@ -1,0 +1,384 @@
+//! Several nodes' contract in virtual time: quorum commits, failover, restarts; and seeds that must be clean.
+
+use overtake_base::MessageId;
+use overtake_core::SessionId;
+use overtake_sim::arena::Arena as _;
+use overtake_sim::cluster::run::run;
+use overtake_sim::cluster::world::ClusterWorld;
+use overtake_sim::disk::DiskProfile;
+use overtake_sim::node::NodeShape;
+use overtake_sim::world::Notice;
+use overtake_wire::message::{
+    Delivered, EnqueueMessage, ErrorCode, Receive, Refusal, Request, Response, Settle,
+};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const NANOS_PER_MS: u64 = 1_000_000;
+/// Seeds that nobody chose.
+const SEEDS: u64 = 300;
+/// Every so many seeds, one is run twice.
+const TWICE_EVERY: u64 = 25;
+/// The contract: another replica serves within this after a leader is lost.
+const FAILOVER_MS_MAX: u64 = 2_000;
+
+fn shape(cores: u16, shards: u16) -> NodeShape {
+    NodeShape {
+        cores,
+        shards,
+        segment_bytes: 4 * 1024 * 1024,
+        entry_bytes_max: 2 * 1024 * 1024,
+        enqueue_per_s: None,
+        cache_bytes: 64 * 1024,
+        checkpoint_bytes: 64 * 1024,
+        writes_in_flight_max: 4,
+        disk: DiskProfile::default(),
+    }
+}
+
+/// One client, asking one thing after the other.
+struct Client {
+    world: ClusterWorld,
+    session: SessionId,
+    request: u64,
+    ids: u128,
+    /// Messages that other sessions were answered with.
+    others: Vec<Delivered>,
+}
+
+impl Client {
+    fn new(seed: u64, nodes: usize, cores: u16, shards: u16) -> Self {
+        let mut world = ClusterWorld::new(seed, nodes, &shape(cores, shards));
+        let session = world.connect_to(0);
+        let mut client = Self { world, session, request: 0, ids: 0, others: Vec::new() };
+        client.until_well(10_000);
+        client
+    }
+
+    fn until_well(&mut self, ms: u64) {
+        for _ in 0..ms {
+            if self.world.is_well() {
+                return;
+            }
+            self.pass(1);
+        }
+        panic!("not well: {:?}, {:?}", self.world.ailment(), self.world.fatal);
+    }
+
+    fn pass(&mut self, ms: u64) {
+        self.world.set_timer(ms * NANOS_PER_MS, u64::MAX);
+        loop {
+            match self.world.next_notice() {
+                Some(Notice::Timer { .. }) => return,
+                other => self.keep(other),
+            }
+        }
+    }
+
+    fn keep(&mut self, notice: Option<Notice>) {
+        match notice {
+            Some(Notice::Response { response: Response::Received { messages }, .. }) => {
+                self.others.extend(messages);
+            }
+            Some(_) => {}
+            None => panic!("nothing will ever happen: {:?}", self.world.fatal),
+        }
+    }
+
+    fn go_to(&mut self, node: usize) {
+        self.session = self.world.connect_to(node);
+    }
+
+    fn ask(&mut self, body: &Request) -> Response {
+        self.request += 1;
+        let wanted = self.request;
+        assert!(self.world.send(self.session, wanted, body));
+        loop {
+            match self.world.next_notice() {
+                Some(Notice::Response { session, request, response })
+                    if (session, request) == (self.session, wanted) =>
+                {
+                    return response;
+                }
+                other => self.keep(other),
+            }
+        }
+    }
+
+    fn enqueue(&mut self, queue: &str, priority: u32, body: &str) -> Result<MessageId, Refusal> {
+        self.ids += 1;
+        let id = Some(MessageId::new(self.world.now().wall.0, self.ids));
+        let body = body.to_owned().into();
+        let message = EnqueueMessage { id, priority, body, ..EnqueueMessage::default() };
+        let request = Request::Enqueue { queue: queue.into(), messages: vec![message] };
+        loop {
+            let refusal = match self.ask(&request) {
+                Response::Enqueued { mut results } => match results.remove(0) {
+                    Ok(enqueued) => return Ok(enqueued.id),
+                    Err(refusal) => refusal,
+                },
+                Response::Refused(refusal) => refusal,
+                other => panic!("{other:?}"),
+            };
+            // As clients do: the same id again, where nobody knows.
+            if !refusal.stored_unknown {
+                return Err(refusal);
+            }
+        }
+    }
+
+    fn receive(&mut self, queue: &str, max: u32, wait_s: u32) -> Vec<Delivered> {
+        match self.ask(&Request::Receive(Receive { max, wait_s, ..Receive::new(queue) })) {
+            Response::Received { messages } => messages,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn ack(&mut self, queue: &str, messages: &[Delivered]) {
+        let ack = messages.iter().map(|message| message.receipt.to_string()).collect();
+        let response = self.ask(&Request::Settle(Settle { queue: queue.into(), ack, ..Settle::default() }));
+        assert!(matches!(response, Response::Settled { .. }), "{response:?}");
+    }
+
+    /// Everything that is there.
+    fn drain(&mut self, queue: &str) -> Vec<MessageId> {
+        let mut ids = Vec::new();
+        loop {
+            let messages = self.receive(queue, 100, 0);
+            if messages.is_empty() {
+                ids.sort();
+                return ids;
+            }
+            self.ack(queue, &messages);
+            ids.extend(messages.iter().map(|message| message.id));
+        }
+    }
+}
+
+#[test]
+fn any_node_serves_any_queue() {
+    for (seed, nodes, cores, shards) in [(1, 3, 1, 1), (2, 3, 2, 8), (3, 2, 2, 4), (4, 5, 1, 7), (5, 4, 2, 8)]
+    {
+        let mut client = Client::new(seed, nodes, cores, shards);
+        let mut ids = Vec::new();
+        for n in 0..20u32 {
+            client.go_to(n as usize % nodes);
+            ids.push(client.enqueue("work", n % 5, &format!("body {n}")).unwrap());
+        }
+        // Heads travel to nodes without a replica at their own pace.
+        client.pass(50);
+        client.go_to(nodes - 1);
+        ids.sort();
+        assert_eq!(client.drain("work"), ids, "{nodes} nodes, {cores} cores, {shards} shards");
+    }
+}
+
+#[test]
+fn what_was_answered_survives_the_loss_of_any_one_node_and_is_back_in_time() {
+    for seed in 0..12 {
+        let lost = seed as usize % 3;
+        let mut client = Client::new(seed, 3, 2, 8);
+        client.go_to((lost + 1) % 3);
+        let mut ids: Vec<_> = (0..40u32).map(|n| client.enqueue("work", n % 5, "x").unwrap()).collect();
+        client.world.end(lost, seed % 2 == 0);
+        let lost_ns = client.world.time_ns();
+        // Every shard takes messages again: enough of them for each to get one.
+        for n in 0..40u32 {
+            let id = client.enqueue("work", n % 5, "y");
+            ids.push(id.unwrap_or_else(|refusal| panic!("seed {seed}: {refusal:?}")));
+        }
+        let took_ms = (client.world.time_ns() - lost_ns) / NANOS_PER_MS;
+        assert!(took_ms < FAILOVER_MS_MAX, "seed {seed}: {took_ms} ms");
+        client.pass(FAILOVER_MS_MAX);
+        ids.sort();
+        assert_eq!(client.drain("work"), ids, "seed {seed}");
+        client.world.start(lost);
+        client.until_well(10_000);
+        assert!(client.drain("work").is_empty());
+    }
+}
+
+#[test]
+fn what_was_answered_survives_a_power_loss_of_all_nodes() {
+    for seed in 0..6 {
+        let mut client = Client::new(seed, 3, 2, 4);
+        let mut ids: Vec<_> = (0..30u32).map(|n| client.enqueue("work", n % 5, "x").unwrap()).collect();
+        (0..3).for_each(|node| drop(client.world.end(node, false)));
+        (0..3).for_each(|node| client.world.start(node));
+        client.until_well(10_000);
+        client.go_to(1);
+        ids.sort();
+        assert_eq!(client.drain("work"), ids, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_minority_answers_nothing_and_says_so() {
+    let mut client = Client::new(7, 3, 1, 2);
+    client.enqueue("work", 0, "x").unwrap();
+    client.world.cut(0, 1, false);
+    client.world.cut(0, 2, false);
+    client.pass(2_500);
+    let refusal = client.enqueue("work", 0, "y").unwrap_err();
+    assert_eq!((refusal.code, refusal.stored_unknown), (ErrorCode::NoQuorum, false));
+    let stats = client.ask(&Request::Stats { queue: "work".into() });
+    assert!(matches!(stats, Response::Refused(refusal) if refusal.code == ErrorCode::NoQuorum));
+    // The others go on without it; and so does it, once it can reach them.
+    client.go_to(1);
+    client.enqueue("work", 0, "z").unwrap();
+    client.world.heal();
+    client.until_well(10_000);
+    client.pass(500);
+    client.go_to(0);
+    assert_eq!(client.drain("work").len(), 2);
+}
+
+#[test]
+fn a_node_that_was_away_for_long_catches_up_from_the_journals_of_the_others() {
+    for seed in 0..4 {
+        let mut client = Client::new(seed, 3, 1, 2);
+        client.world.end(2, false);
+        // More than is kept in memory for it.
+        let body = "x".repeat(100_000);
+        let mut ids: Vec<_> = (0..100).map(|_| client.enqueue("work", 0, &body).unwrap()).collect();
+        client.world.start(2);
+        client.until_well(10_000);
+        // Without the new one a quorum needs the one that was away.
+        client.pass(2_000);
+        client.world.end(1, false);
+        client.pass(FAILOVER_MS_MAX);
+        client.go_to(2);
+        ids.sort();
+        assert_eq!(client.drain("work"), ids, "seed {seed}");
+    }
+}
+
+#[test]
+fn waiters_wake_across_nodes_and_follow_their_home() {
+    for seed in 0..8 {
+        let mut client = Client::new(seed, 3, 1, 3);
+        client.enqueue("work", 0, "first").unwrap();
+        assert_eq!(client.receive("work", 1, 0).len(), 1);
+        let waits: Vec<SessionId> = (0..3).map(|node| client.world.connect_to(node)).collect();
+        for session in &waits {
+            let receive = Receive { wait_s: 20, ..Receive::new("work") };
+            assert!(client.world.send(*session, 1, &Request::Receive(receive)));
+        }
+        client.pass(500);
+        if seed % 2 == 0 {
+            // Whoever is home to the waiters may be this one.
+            client.world.end(2, false);
+            client.pass(3_000);
+        }
+        client.go_to(1);
+        let bodies: Vec<String> = (0..3).map(|n| format!("body {n}")).collect();
+        for body in &bodies {
+            client.enqueue("work", 1, body).unwrap();
+        }
+        client.pass(1_000);
+        let expected = if seed % 2 == 0 { 2 } else { 3 };
+        assert_eq!(client.others.len(), expected, "seed {seed}");
+    }
+}
+
+#[test]
+fn depth_over_several_nodes_is_exact_both_ways() {
+    use overtake_base::QueueConfigPatch;
+    for seed in 0..6 {
+        let mut client = Client::new(seed, 3, 2, 8);
+        let patch = QueueConfigPatch { max_depth: Some(Some(5)), ..QueueConfigPatch::default() };
+        let created = client.ask(&Request::PutQueue { queue: "small".into(), patch });
+        assert!(matches!(created, Response::QueuePut { created: true, .. }), "{created:?}");
+        for n in 0..5 {
+            client.go_to(n % 3);
+            client.enqueue("small", 0, &format!("{n}")).unwrap();
+        }
+        assert_eq!(client.enqueue("small", 0, "one too many").unwrap_err().code, ErrorCode::Depth);
+        client.pass(50);
+        let message = client.receive("small", 1, 0);
+        assert!(client.enqueue("small", 0, "a lease makes no room").is_err());
+        client.ack("small", &message);
+        client.go_to(0);
+        client.enqueue("small", 0, "an ack does").unwrap();
+        assert!(client.enqueue("small", 0, "full again").is_err());
+    }
+}
+
+#[test]
+fn a_node_that_is_told_to_stop_hands_its_leaders_over_first() {
+    for seed in 0..4 {
+        let mut client = Client::new(seed, 3, 2, 8);
+        client.enqueue("work", 0, "x").unwrap();
+        client.world.ask_to_stop(0);
+        for _ in 0..1_000 {
+            if client.world.nodes[0].is_stopped() {
+                break;
+            }
+            client.pass(1);
+        }
+        assert!(client.world.nodes[0].is_stopped(), "seed {seed}");
+        client.world.end(0, true);
+        client.go_to(1);
+        // Nobody has to notice that it is gone.
+        let before_ns = client.world.time_ns();
+        for n in 0..40u32 {
+            client.enqueue("work", n % 5, "y").unwrap();
+        }
+        let took_ms = (client.world.time_ns() - before_ns) / NANOS_PER_MS;
+        assert!(took_ms < 500, "seed {seed}: {took_ms} ms");
+    }
+}
+
+#[test]
+fn leaders_go_back_to_where_they_are_preferred() {
+    let mut client = Client::new(9, 3, 2, 6);
+    client.world.end(1, true);
+    client.pass(3_000);
+    client.world.start(1);
+    client.until_well(10_000);
+    client.pass(12_000);
+    let leads = |node: usize| -> usize {
+        let cores = client.world.nodes[node].cores.iter().filter_map(|slot| slot.core.as_ref());
+        cores.map(|core| core.leads().iter().filter(|(shard, _)| shard.0 < 6).count()).sum()
+    };
+    assert_eq!([leads(0), leads(1), leads(2)], [2, 2, 2]);
+}
+
+#[test]
+fn the_same_seed_gives_the_same_trace() {
+    let trace = |seed| {
+        let mut client = Client::new(seed, 3, 2, 4);
+        client.enqueue("work", 0, "x").unwrap();
+        client.pass(500);
+        client.world.trace()
+    };
+    assert_eq!(trace(3), trace(3));
+    assert_ne!(trace(3), trace(4));
+}
+
+#[test]
+fn seeds_that_nobody_chose_are_clean() {
+    let next = AtomicU64::new(0);
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    std::thread::scope(|scope| {
+        let work = || {
+            loop {
+                let seed = next.fetch_add(1, Ordering::Relaxed);
+                if seed >= SEEDS {
+                    return;
+                }
+                let report = run(seed, false);
+                assert!(
+                    report.violations.is_empty(),
+                    "seed {seed}: {:#?}\nreplay: cargo run -p overtake-sim -- --cluster --seed {seed} --trace",
+                    report.violations
+                );
+                if seed.is_multiple_of(TWICE_EVERY) {
+                    assert_eq!(run(seed, false).trace, report.trace, "two runs of seed {seed} differ");
+                }
+            }
+        };
+        (0..threads).for_each(|_| {
+            scope.spawn(work);
+        });
+    });
+}

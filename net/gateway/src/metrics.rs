@@ -38,6 +38,9 @@ fn help(name: &str) -> Option<&'static str> {
         "overtake_refused_disk_total" => "Enqueues refused because the disk is nearly full",
         "overtake_payload_reads_total" => "Bodies read from disk because they were not in memory any more",
         "overtake_checkpoints_total" => "Checkpoints of shards written",
+        "overtake_peer_messages_refused_total" => {
+            "Messages of other nodes that were refused because they cannot be right"
+        }
         "overtake_journal_written_bytes_total" => "Bytes written to the journals",
         "overtake_sessions" => "Open sessions of clients",
         "overtake_waiting_receives" => "Receives that wait for a message",

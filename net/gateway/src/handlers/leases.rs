@@ -45,6 +45,8 @@ pub(crate) async fn receive(
     let receive = request.into_wire(queue);
     let waits = receive.wait_s > 0;
     let answer = tokio::select! {
+        // An answer that is there is given: its messages are leased.
+        biased;
         answer = caller.call(Request::Receive(receive)) => answer?,
         // Dropping the call takes the receive back, so that stopping waits for no one who waits.
         () = caller.stopping(), if waits => Response::Received { messages: Vec::new() },

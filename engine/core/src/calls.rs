@@ -5,6 +5,7 @@ use crate::replica::{CommandCaller, CommandDone, CommandOutcome};
 use crate::{Core, Operation, OperationId, Output};
 use overtake_base::{CoreId, QueueId, ShardId};
 use overtake_queue::answer::Answer;
+use overtake_queue::cold::Loaded;
 use overtake_queue::command::Command;
 
 /// Which part of which operation a call was made for.
@@ -58,23 +59,27 @@ impl Core {
     fn read(&mut self, caller: Caller, shard: ShardId, read: Read) {
         let Some(replica) = self.replicas.get(&shard) else { return };
         let machine = &replica.machine;
+        let loaded = Loaded::default();
         let (queue, reply) = match read {
             Read::Stats { queue } => (queue, ShardReply::Stats(machine.stats(queue))),
             Read::Peek { queue, filter, after, limit } => {
-                let views = machine.peek(queue, filter, after, limit);
+                let views = machine.peek(queue, filter, after, limit, &loaded).unwrap_or_default();
                 return self.fetch(caller, shard, queue, crate::storage::FetchKind::Peeked(views));
             }
             Read::DeadLetters { queue, after, limit } => {
                 let views = machine.dead_letters(queue, after, limit);
                 return self.fetch(caller, shard, queue, crate::storage::FetchKind::Dead(views));
             }
-            Read::Inspect { queue, id } => (queue, ShardReply::Inspected(machine.inspect(queue, id))),
+            Read::Inspect { queue, id } => {
+                (queue, ShardReply::Inspected(machine.inspect(queue, id, &loaded).unwrap_or_default()))
+            }
             Read::CountDead { queue, selection } => {
                 (queue, ShardReply::Count(machine.count_dead(queue, &selection)))
             }
             Read::Lookup { queue, key, id } => {
                 let by_key = key.and_then(|key| machine.dedup_lookup(queue, &key));
-                let found = by_key.or_else(|| id.filter(|id| machine.id_lookup(queue, *id)));
+                let found = by_key
+                    .or_else(|| id.filter(|id| machine.id_lookup(queue, *id, &loaded).unwrap_or_default()));
                 (queue, ShardReply::Found(found))
             }
             Read::Summary { queue } => (queue, ShardReply::Summary),
@@ -233,6 +238,8 @@ fn queue_of(command: &Command) -> QueueId {
         | Command::PurgeDeadLetters { queue }
         | Command::Redrive { queue, .. }
         | Command::RememberId { queue, .. }
-        | Command::NoteRefused { queue, .. } => *queue,
+        | Command::NoteRefused { queue, .. }
+        | Command::Spill { queue, .. }
+        | Command::Thaw { queue, .. } => *queue,
     }
 }

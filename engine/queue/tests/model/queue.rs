@@ -5,7 +5,7 @@ use super::message::{Message, State};
 use super::mutation::Mutation;
 use bytes::Bytes;
 use overtake_base::{Level, MessageId, QueueConfig, Sequence, UnixMillis};
-use overtake_queue::answer::{CancelOutcome, EnqueueOutcome, PayloadRef, Totals};
+use overtake_queue::answer::{CancelOutcome, EnqueueOutcome, PayloadRef, Place, Totals};
 use overtake_queue::command::{NewMessage, RefusedReason, VisibleWhen};
 use overtake_queue::rate::RateLimiter;
 use overtake_queue::scheduler::Scheduler;
@@ -270,5 +270,5 @@ fn find_payload(index: u64, message: &NewMessage, entry: &[u8]) -> PayloadRef {
         bytes.extend(part);
     }
     let offset = entry.windows(bytes.len()).position(|window| window == bytes).expect("the payload is there");
-    PayloadRef { index, offset: offset as u32, length: bytes.len() as u32 }
+    PayloadRef { place: Place::Entry(index), offset: offset as u32, length: bytes.len() as u32 }
 }

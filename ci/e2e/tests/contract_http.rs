@@ -179,11 +179,9 @@ fn metrics_are_prometheus_text() {
     let received = queue.receive_count(5, json!({}));
     queue.ack(&received[0].receipt);
     let metrics = read_metrics(&server.client());
-    for (name, expected) in [
-        ("overtake_enqueued_total", 20.0),
-        ("overtake_deliveries_total", 5.0),
-        ("overtake_acked_total", 1.0),
-    ] {
+    for (name, expected) in
+        [("overtake_enqueued_total", 20.0), ("overtake_deliveries_total", 5.0), ("overtake_acked_total", 1.0)]
+    {
         assert_eq!(metrics.get(name), Some(&expected), "{name} of {metrics:?}");
     }
     let names: BTreeSet<&str> = metrics.keys().map(|key| key.split('{').next().unwrap_or_default()).collect();

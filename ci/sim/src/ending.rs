@@ -1,6 +1,7 @@
 //! The good end that every run must come to once nothing goes wrong any more: every request is answered, every lease and
 //! delay ends, every queue can be drained, and what comes out is kept for the checkers to account for.
 
+use crate::history::Outcome;
 use crate::run::{Run, Stopped};
 use overtake_base::QueueConfigPatch;
 use overtake_wire::message::{
@@ -41,8 +42,16 @@ pub fn come_to_an_end(run: &mut Run) -> Result<End, Stopped> {
     wait(run, QUIET_MS)?;
     if run.work.open() > 0 {
         return Err(format!(
-            "{} requests are not answered, long after nothing is wrong any more",
-            run.work.open()
+            "{} requests are not answered, long after nothing is wrong any more: {:?}; {:?}",
+            run.work.open(),
+            run.history.calls.iter().filter(|call| matches!(call.outcome, Outcome::Open)).collect::<Vec<_>>(),
+            run.world
+                .node
+                .cores
+                .iter()
+                .filter_map(|slot| slot.core.as_ref())
+                .map(overtake_core::Core::under_way)
+                .collect::<Vec<_>>()
         )
         .into());
     }

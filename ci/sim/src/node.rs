@@ -2,7 +2,7 @@
 
 use crate::disk::{DiskProfile, SimDisk};
 use overtake_base::{CoreId, NodeId, Now, UnixMillis};
-use overtake_core::{Core, CoreConfig, Event};
+use overtake_core::{ColdConfig, Core, CoreConfig, Event};
 use std::collections::VecDeque;
 
 /// Wall time at virtual time 0: a fixed day, so that a seed always means the same.
@@ -22,6 +22,8 @@ pub struct NodeShape {
     pub checkpoint_bytes: u64,
     /// Batches written at once.
     pub writes_in_flight_max: usize,
+    /// What stays in memory.
+    pub cold: ColdConfig,
     /// The disks.
     pub disk: DiskProfile,
 }
@@ -152,6 +154,7 @@ impl SimNode {
             cache_bytes: self.shape.cache_bytes,
             checkpoint_bytes: self.shape.checkpoint_bytes,
             backlog_bytes_max: 64 * 1024 * 1024,
+            cold: self.shape.cold,
         }
     }
 }

@@ -38,6 +38,9 @@ impl Summary {
             summary.add("lost writes", disk.lost_writes);
             summary.add("rotten bits", disk.rotten_bits);
             summary.add("read errors", disk.read_errors);
+            for (name, count) in slot.core.iter().flat_map(overtake_core::Core::cold_counts) {
+                summary.add(name, count);
+            }
         }
         for call in &run.history.calls {
             summary.add("requests", 1);

@@ -6,6 +6,7 @@ use crate::node::NodeShape;
 use overtake_base::QueueConfigPatch;
 use overtake_base::queue_config::{Backoff, RateCaps, Scheduling};
 use overtake_base::random::Random;
+use overtake_core::ColdConfig;
 
 /// A run, before it happens.
 #[derive(Clone, Debug)]
@@ -202,6 +203,7 @@ impl Swarm {
             cache_bytes: draw.of(&[0, 4 * 1024, 64 * 1024, 1024 * 1024]),
             checkpoint_bytes: draw.of(&[16 * 1024, 64 * 1024, 256 * 1024, 8 * 1024 * 1024]),
             writes_in_flight_max: draw.of(&[1, 2, 4, 8]),
+            cold: cold(&mut Draw(Random::new(seed, "cold"))),
             disk: DiskProfile {
                 latency_ns: draw.of(&[(20_000, 60_000), (60_000, 400_000), (100_000, 5_000_000)]),
                 ..DiskProfile::default()
@@ -230,6 +232,22 @@ impl Swarm {
             faults: faults(&mut draw),
             active_ms,
         }
+    }
+}
+
+/// So little memory and journal that messages leave and come back in most runs.
+fn cold(draw: &mut Draw) -> ColdConfig {
+    ColdConfig {
+        lane_file_bytes: draw.of(&[512 * 1024, 1024 * 1024]),
+        spare_files: draw.of(&[1, 1, 4]),
+        hot_messages_max: draw.of(&[0, 3, 10, 30, 100_000]),
+        journal_bytes_max: draw.of(&[0, 0, 8 * 1024 * 1024, 1 << 40]),
+        keep_messages: draw.of(&[0, 1, 4, 50]),
+        run_messages_min: draw.of(&[1, 1, 2, 5]),
+        block_messages_max: draw.of(&[1, 3, 10, 100]),
+        block_bytes: draw.of(&[1, 1_000, 100_000]),
+        lead_ms: draw.of(&[0, 20, 500, 3_000]),
+        slack_ms: draw.of(&[0, 100, 500]),
     }
 }
 

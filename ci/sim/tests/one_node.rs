@@ -1,7 +1,7 @@
 //! One node's contract in virtual time, end to end through cores, log, raft and journal: the paths that need several
 //! cores, waiting, or a restart.
 
-use overtake_core::SessionId;
+use overtake_core::{ColdConfig, SessionId};
 use overtake_sim::disk::DiskProfile;
 use overtake_sim::node::NodeShape;
 use overtake_sim::world::{Notice, World};
@@ -16,6 +16,7 @@ fn shape(cores: u16, shards: u16) -> NodeShape {
         cache_bytes: 64 * 1024,
         checkpoint_bytes: 256 * 1024,
         writes_in_flight_max: 4,
+        cold: ColdConfig { lane_file_bytes: 1024 * 1024, ..ColdConfig::of_cores(cores) },
         disk: DiskProfile::default(),
     }
 }

@@ -1,11 +1,11 @@
 //! Calls of shards: the same whether the shard is on this core (then no message leaves it) or on another one.
 
 use crate::mesh::{Caller, MeshMessage, Read, ShardReply, ShardRequest, VersionedSummary};
-use crate::replica::{CommandCaller, CommandDone, CommandOutcome};
+use crate::replica::{CommandCaller, CommandDone, CommandOutcome, Own};
 use crate::{Core, Operation, OperationId, Output};
 use overtake_base::{CoreId, QueueId, ShardId};
 use overtake_queue::answer::Answer;
-use overtake_queue::cold::Loaded;
+use overtake_queue::cold::{Loaded, NeedsBlocks};
 use overtake_queue::command::Command;
 
 /// Which part of which operation a call was made for.
@@ -43,58 +43,104 @@ impl Core {
 
     /// Serves a call of a shard that this core hosts.
     pub(crate) fn serve_call(&mut self, caller: Caller, shard: ShardId, request: ShardRequest) {
+        self.serve_request(caller, shard, request, Loaded::default());
+    }
+
+    /// The same, with what has been read of runs for it so far.
+    pub(crate) fn serve_request(
+        &mut self,
+        caller: Caller,
+        shard: ShardId,
+        request: ShardRequest,
+        loaded: Loaded,
+    ) {
         let Some(replica) = self.replicas.get_mut(&shard).filter(|replica| replica.serves()) else {
             let detail = "the shard has no leader yet; try again";
             return self.reply(caller, shard, None, ShardReply::Failed { unknown: false, detail });
         };
         match request {
             ShardRequest::Command(command) => {
+                let most = if let Command::Lease { lease, .. } = &command { u64::from(lease.max) } else { 0 };
+                let needs = replica.machine.needs(&command, most, &loaded);
+                // A spill on its way leaves so many in front of a lane's runs.
+                let may_take = most > self.cold.keep() || replica.machine.names_message_in_memory(&command);
+                let spill = replica.spilling && may_take;
+                if !needs.is_empty() || spill {
+                    let request = ShardRequest::Command(command);
+                    return self.block_request(
+                        caller,
+                        shard,
+                        request,
+                        loaded,
+                        (needs.read, needs.thaw, spill),
+                    );
+                }
                 let queue = queue_of(&command);
-                replica.submit(command, CommandCaller { caller: Some(caller), queue });
+                replica.submit(command, CommandCaller { caller: Some(caller), queue, own: Own::Other });
             }
-            ShardRequest::Read(read) => self.read(caller, shard, read),
+            ShardRequest::Read(read) => {
+                if let Err(NeedsBlocks(blocks)) = self.read(caller, shard, &read, &loaded) {
+                    let request = ShardRequest::Read(read);
+                    self.block_request(caller, shard, request, loaded, (blocks, Vec::new(), false));
+                }
+            }
         }
     }
 
-    fn read(&mut self, caller: Caller, shard: ShardId, read: Read) {
-        let Some(replica) = self.replicas.get(&shard) else { return };
+    fn read(
+        &mut self,
+        caller: Caller,
+        shard: ShardId,
+        read: &Read,
+        loaded: &Loaded,
+    ) -> Result<(), NeedsBlocks> {
+        let Some(replica) = self.replicas.get(&shard) else { return Ok(()) };
         let machine = &replica.machine;
-        let loaded = Loaded::default();
         let (queue, reply) = match read {
-            Read::Stats { queue } => (queue, ShardReply::Stats(machine.stats(queue))),
+            Read::Stats { queue } => (*queue, ShardReply::Stats(machine.stats(*queue))),
             Read::Peek { queue, filter, after, limit } => {
-                let views = machine.peek(queue, filter, after, limit, &loaded).unwrap_or_default();
-                return self.fetch(caller, shard, queue, crate::storage::FetchKind::Peeked(views));
+                let views = machine.peek(*queue, *filter, *after, *limit, loaded)?;
+                self.fetch(caller, shard, *queue, crate::storage::FetchKind::Peeked(views));
+                return Ok(());
             }
             Read::DeadLetters { queue, after, limit } => {
-                let views = machine.dead_letters(queue, after, limit);
-                return self.fetch(caller, shard, queue, crate::storage::FetchKind::Dead(views));
+                let views = machine.dead_letters(*queue, *after, *limit);
+                self.fetch(caller, shard, *queue, crate::storage::FetchKind::Dead(views));
+                return Ok(());
             }
             Read::Inspect { queue, id } => {
-                (queue, ShardReply::Inspected(machine.inspect(queue, id, &loaded).unwrap_or_default()))
+                (*queue, ShardReply::Inspected(machine.inspect(*queue, *id, loaded)?))
             }
             Read::CountDead { queue, selection } => {
-                (queue, ShardReply::Count(machine.count_dead(queue, &selection)))
+                (*queue, ShardReply::Count(machine.count_dead(*queue, selection)))
             }
             Read::Lookup { queue, key, id } => {
-                let by_key = key.and_then(|key| machine.dedup_lookup(queue, &key));
-                let found = by_key
-                    .or_else(|| id.filter(|id| machine.id_lookup(queue, *id, &loaded).unwrap_or_default()));
-                (queue, ShardReply::Found(found))
+                let mut found = key.as_ref().and_then(|key| machine.dedup_lookup(*queue, key));
+                if let (None, Some(id)) = (found, id)
+                    && machine.id_lookup(*queue, *id, loaded)?
+                {
+                    found = Some(*id);
+                }
+                (*queue, ShardReply::Found(found))
             }
-            Read::Summary { queue } => (queue, ShardReply::Summary),
+            Read::Summary { queue } => (*queue, ShardReply::Summary),
             Read::Metrics => {
                 let metrics = self.own_metrics();
-                return self.reply(caller, shard, None, ShardReply::Metrics(metrics));
+                self.reply(caller, shard, None, ShardReply::Metrics(metrics));
+                return Ok(());
             }
         };
         self.reply(caller, shard, Some(queue), reply);
+        Ok(())
     }
 
     /// Tells callers what became of their commands.
     pub(crate) fn commands_done(&mut self, shard: ShardId, done: &mut Vec<CommandDone>) {
-        for CommandDone { caller: CommandCaller { caller, queue }, outcome } in done.drain(..) {
-            let Some(caller) = caller else { continue };
+        for CommandDone { caller: CommandCaller { caller, queue, own }, outcome } in done.drain(..) {
+            let Some(caller) = caller else {
+                self.own_command_done(shard, own, &outcome);
+                continue;
+            };
             let failed = |unknown, detail| ShardReply::Failed { unknown, detail };
             let reply = match outcome {
                 CommandOutcome::Answered(Answer::Leased(deliveries)) => {
@@ -208,7 +254,7 @@ impl Core {
     pub(crate) fn submit_own(&mut self, shard: ShardId, command: Command) {
         let queue = queue_of(&command);
         if let Some(replica) = self.replicas.get_mut(&shard).filter(|replica| replica.serves()) {
-            replica.submit(command, CommandCaller { caller: None, queue });
+            replica.submit(command, CommandCaller { caller: None, queue, own: Own::Other });
         }
     }
 

@@ -5,9 +5,11 @@
 //! committed, and publishes heads that moved. No clock, disk, socket, thread or randomness in here: the shell and the
 //! simulator carry those, and the same events always give the same outputs.
 
+mod blocks;
 pub mod cache;
 mod calls;
 pub mod clock;
+mod cold;
 pub mod config;
 mod convert;
 mod directory;
@@ -29,11 +31,12 @@ mod stray;
 mod view;
 mod waiting;
 
-pub use config::{CoreConfig, Rights, TenantConfig, TokenConfig};
+pub use config::{ColdConfig, CoreConfig, Rights, TenantConfig, TokenConfig};
 pub use event::{Event, Output, SessionId};
 
 use crate::calls::{LocalReply, PendingCall};
 use crate::clock::ShardClock;
+use crate::cold::Cold;
 use crate::directory::{DirectoryCopy, DirectoryHost};
 use crate::metrics::Counters;
 use crate::quota::{Quotas, TenantRates};
@@ -72,6 +75,7 @@ pub struct Core {
     pub(crate) ids: Random,
     pub(crate) last_id: MessageId,
     pub(crate) storage: Storage,
+    pub(crate) cold: Cold,
     pub(crate) replicas: BTreeMap<ShardId, Replica>,
     pub(crate) directory: DirectoryCopy,
     pub(crate) host: Option<DirectoryHost>,
@@ -104,6 +108,7 @@ impl Core {
         let seed = config.seed ^ (u64::from(config.core.0) << 48);
         let mut core = Self {
             storage: Storage::new(&config),
+            cold: Cold::new(&config.cold),
             now,
             time: UnixMillis(0),
             clock: ShardClock::new(),
@@ -159,6 +164,7 @@ impl Core {
     pub fn drain(&mut self, now: Now, outputs: &mut Vec<Output>) {
         self.set_now(now);
         self.expire_timers();
+        self.manage_cold();
         for _ in 0..DRAIN_ROUNDS_MAX {
             let progress = self.propose_and_apply() | self.take_local_replies() | self.pump_waiters();
             if !progress {
@@ -181,7 +187,10 @@ impl Core {
             .min()
             .filter(|deadline| *deadline != UnixMillis::NEVER)
             .map(|deadline| self.clock.monotonic_at(deadline));
-        [shard_deadline, self.timers.next(), self.storage.next_wake()].into_iter().flatten().min()
+        [shard_deadline, self.timers.next(), self.storage.next_wake(), self.cold.next_wake()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// True where this core answers requests.

@@ -7,8 +7,8 @@ use crate::cache::EntryCache;
 use crate::mesh::Caller;
 use bytes::Bytes;
 use core::cell::Cell;
-use overtake_base::{Malformed, QueueId, ShardId, UnixMillis};
-use overtake_queue::answer::Answer;
+use overtake_base::{BlockId, Malformed, QueueId, ShardId, UnixMillis};
+use overtake_queue::answer::{Answer, Place};
 use overtake_queue::command::{Batch, Command, LevelChoice, RedriveSelection};
 use overtake_queue::entry::encode_batch;
 use overtake_queue::machine::Machine;
@@ -33,6 +33,13 @@ pub struct Replica {
     tick_proposed: bool,
     /// Index of the newest checkpoint that is durable.
     pub checkpoint_index: u64,
+    /// A spill is on its way through the log.
+    pub spilling: bool,
+    /// Blocks that nothing needs any more, and the log index since when: they are free once no checkpoint that recovery
+    /// may begin with is older.
+    pub gone_blocks: Vec<(u64, BlockId)>,
+    /// What is on disk was compared with what is needed, after recovery.
+    pub swept: bool,
     /// The machine's next deadline, until the next entry is applied: it is asked for several times a turn.
     deadline: Cell<Option<UnixMillis>>,
 }
@@ -52,6 +59,19 @@ pub struct CommandCaller {
     pub caller: Option<Caller>,
     /// The queue.
     pub queue: QueueId,
+    /// What the core's own command was.
+    pub own: Own,
+}
+
+/// Commands of a core's own that it wants to hear of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Own {
+    /// Nothing to be heard of.
+    Other,
+    /// A spill.
+    Spill,
+    /// A thaw of this block.
+    Thaw(BlockId),
 }
 
 struct Proposed {
@@ -92,6 +112,9 @@ impl Replica {
             proposed: VecDeque::new(),
             tick_proposed: false,
             checkpoint_index,
+            spilling: false,
+            gone_blocks: Vec::new(),
+            swept: false,
             deadline: Cell::new(None),
         }
     }
@@ -150,7 +173,7 @@ impl Replica {
         if !entry.data.is_empty() {
             self.machine.apply(entry.index, &entry.data, &mut answers)?;
             self.deadline.set(None);
-            cache.insert(self.shard, entry.index, entry.data.clone());
+            cache.insert(self.shard, Place::Entry(entry.index), entry.data.clone());
             self.tick_proposed = false;
         }
         self.group.applied(entry.index);

@@ -1,5 +1,7 @@
 //! The core's disk: recovery, the journal, group outputs on their way to it, payloads that are read back, checkpoints.
 
+use crate::blocks::Drafts;
+use crate::cold::ReadFor;
 use crate::config::CoreConfig;
 use crate::directory::DirectoryHost;
 use crate::mesh::{Caller, ShardReply};
@@ -8,8 +10,9 @@ use crate::{Core, Output};
 use bytes::Bytes;
 use overtake_base::hash::Map;
 use overtake_base::planted::{Bug, is_planted};
-use overtake_base::{QueueId, ShardId};
+use overtake_base::{BlockId, QueueId, ShardId};
 use overtake_log::disk::{DiskCompletion, DiskOperation};
+use overtake_log::lanes::{BlockPart, LANES_OPERATION, Lanes, LanesConfig, LanesRecovery, NewBlock};
 use overtake_log::{
     BatchNumber, EntryRead, Journal, JournalConfig, JournalError, JournalUsage, ReadError, Record, Recovered,
     RecoveredShard, Recovery,
@@ -20,7 +23,7 @@ use overtake_queue::entry::{Payload, read_payload};
 use overtake_queue::machine::Machine;
 use overtake_replication::types::{EntryKind, GroupConfig, GroupOutput, HardState, LogEntry, RecoveredGroup};
 use overtake_replication::{Group, GroupError};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 /// Journal segments kept ready.
 const SEGMENTS_AHEAD: u32 = 2;
@@ -32,11 +35,17 @@ const RETRY_FULL_NS: u64 = 1_000_000_000;
 /// See the module's text.
 pub(crate) struct Storage {
     phase: Phase,
+    lanes: LanesPhase,
+    /// What the journal holds, until the lanes are open too.
+    recovered: Option<Recovered>,
+    pub(crate) drafts: Drafts,
     operations: Vec<DiskOperation>,
     /// Group outputs that become durable with a batch, oldest first.
     persisting: VecDeque<(BatchNumber, ShardId, u64)>,
-    fetches: Map<u64, Fetch>,
-    cache: crate::cache::EntryCache,
+    fetches: BTreeMap<u64, Fetch>,
+    /// Which reply a read is for, and what it reads of a block.
+    fetch_of: Map<u64, (u64, BlockPart)>,
+    pub(crate) cache: crate::cache::EntryCache,
     checkpoints: Checkpoints,
     vouch_at_ns: Option<u64>,
     retry_full_at_ns: Option<u64>,
@@ -45,6 +54,12 @@ pub(crate) struct Storage {
 enum Phase {
     Recovering(Recovery),
     Running(Journal),
+    Failed,
+}
+
+enum LanesPhase {
+    Recovering(LanesRecovery),
+    Running(Lanes),
     Failed,
 }
 
@@ -88,7 +103,7 @@ struct Fetch {
     kind: FetchKind,
     references: Vec<PayloadRef>,
     payloads: Vec<Option<Payload>>,
-    /// Entries being read.
+    /// Reads under way.
     reading: usize,
 }
 
@@ -104,9 +119,18 @@ impl Storage {
         };
         Self {
             phase: Phase::Recovering(Recovery::new(journal)),
+            lanes: LanesPhase::Recovering(LanesRecovery::new(LanesConfig {
+                store: config.store,
+                core: config.core,
+                file_bytes: config.cold.lane_file_bytes,
+                spare_files: config.cold.spare_files,
+            })),
+            recovered: None,
+            drafts: Drafts::default(),
             operations: Vec::new(),
             persisting: VecDeque::new(),
-            fetches: Map::default(),
+            fetches: BTreeMap::new(),
+            fetch_of: Map::default(),
             cache: crate::cache::EntryCache::new(config.cache_bytes),
             checkpoints: Checkpoints::default(),
             vouch_at_ns: None,
@@ -116,7 +140,66 @@ impl Storage {
 
     /// True where there is no room for what grows.
     pub(crate) fn is_full(&self) -> bool {
-        matches!(&self.phase, Phase::Running(journal) if journal.disk_full())
+        matches!(&self.phase, Phase::Running(journal) if journal.disk_full()) || self.lanes_full()
+    }
+
+    /// True where there is no room for blocks.
+    pub(crate) fn lanes_full(&self) -> bool {
+        self.lanes().is_some_and(Lanes::disk_full)
+    }
+
+    /// Everything is recovered, and the disk has not failed.
+    pub(crate) fn is_running(&self) -> bool {
+        matches!((&self.phase, &self.lanes), (Phase::Running(_), LanesPhase::Running(_)))
+    }
+
+    pub(crate) fn lanes(&self) -> Option<&Lanes> {
+        if let LanesPhase::Running(lanes) = &self.lanes { Some(lanes) } else { None }
+    }
+
+    pub(crate) fn lanes_mut(&mut self) -> Option<&mut Lanes> {
+        if let LanesPhase::Running(lanes) = &mut self.lanes { Some(lanes) } else { None }
+    }
+
+    pub(crate) fn flush_lanes(&mut self) {
+        if let LanesPhase::Running(lanes) = &mut self.lanes {
+            lanes.flush(&mut self.operations);
+        }
+    }
+
+    /// Asks for a part of a block; false where it is not on disk.
+    pub(crate) fn read_block(&mut self, shard: ShardId, block: BlockId, part: BlockPart, token: u64) -> bool {
+        let LanesPhase::Running(lanes) = &mut self.lanes else { return false };
+        lanes.read(shard, block, part, token, &mut self.operations)
+    }
+
+    /// Asks for a log entry; false where the journal does not hold it.
+    pub(crate) fn read_entry(&mut self, shard: ShardId, index: u64, token: u64) -> bool {
+        let Phase::Running(journal) = &mut self.phase else { return false };
+        journal.read_entry(shard, index, token, &mut self.operations)
+    }
+
+    pub(crate) fn write_block(&mut self, new: &NewBlock) {
+        if let LanesPhase::Running(lanes) = &mut self.lanes {
+            lanes.write(new);
+            lanes.flush(&mut self.operations);
+        }
+    }
+
+    /// Shards that need the journal's oldest segment, each with its highest index there.
+    pub(crate) fn pinning(&self) -> Vec<(ShardId, u64)> {
+        if let Phase::Running(journal) = &self.phase { journal.pinning() } else { Vec::new() }
+    }
+
+    /// Checkpoints the shard so many times, soon.
+    pub(crate) fn want_checkpoints(&mut self, shard: ShardId, times: usize) {
+        self.checkpoints.waiting.extend(core::iter::repeat_n(shard, times));
+    }
+
+    /// Nothing is answered from this disk any more.
+    pub(crate) fn fail(&mut self) {
+        self.phase = Phase::Failed;
+        self.lanes = LanesPhase::Failed;
     }
 
     /// Accepted bytes that wait for the disk.
@@ -159,22 +242,29 @@ impl Core {
         if let Phase::Recovering(recovery) = &mut self.storage.phase {
             recovery.start(&mut self.storage.operations);
         }
+        if let LanesPhase::Recovering(recovery) = &mut self.storage.lanes {
+            recovery.start(&mut self.storage.operations);
+        }
         self.put_out_operations();
     }
 
-    fn put_out_operations(&mut self) {
+    pub(crate) fn put_out_operations(&mut self) {
         self.out.extend(self.storage.operations.drain(..).map(Output::Disk));
     }
 
     /// Takes a disk completion.
     pub(crate) fn disk(&mut self, completion: DiskCompletion) {
+        if completion.id & LANES_OPERATION != 0 {
+            return self.lanes_disk(completion);
+        }
         match core::mem::replace(&mut self.storage.phase, Phase::Failed) {
             Phase::Recovering(mut recovery) => {
                 match recovery.complete(completion, &mut self.storage.operations) {
                     Ok(None) => self.storage.phase = Phase::Recovering(recovery),
                     Ok(Some((journal, recovered))) => {
                         self.storage.phase = Phase::Running(journal);
-                        self.recovered(recovered);
+                        self.storage.recovered = Some(recovered);
+                        self.recovered_both();
                     }
                     Err(error) => self.disk_failed(&error),
                 }
@@ -195,8 +285,47 @@ impl Core {
         self.put_out_operations();
     }
 
+    /// Takes a completion of the lanes.
+    fn lanes_disk(&mut self, completion: DiskCompletion) {
+        match core::mem::replace(&mut self.storage.lanes, LanesPhase::Failed) {
+            LanesPhase::Recovering(mut recovery) => {
+                match recovery.complete(completion, &mut self.storage.operations) {
+                    Ok(None) => self.storage.lanes = LanesPhase::Recovering(recovery),
+                    Ok(Some(lanes)) => {
+                        self.storage.lanes = LanesPhase::Running(lanes);
+                        self.recovered_both();
+                    }
+                    Err(error) => self.disk_failed(&error),
+                }
+            }
+            LanesPhase::Running(mut lanes) => {
+                match lanes.complete(completion, &mut self.storage.operations) {
+                    Ok(completed) => {
+                        self.storage.lanes = LanesPhase::Running(lanes);
+                        completed.written.into_iter().for_each(|key| self.block_written(key));
+                        completed.reads.into_iter().for_each(|read| self.block_read(read));
+                        self.pump_drafts();
+                    }
+                    Err(error) => self.disk_failed(&error),
+                }
+            }
+            LanesPhase::Failed => {}
+        }
+        self.put_out_operations();
+    }
+
+    /// The shards are made when both the journal and the lanes are open.
+    fn recovered_both(&mut self) {
+        if self.storage.is_running()
+            && let Some(recovered) = self.storage.recovered.take()
+        {
+            self.recovered(recovered);
+        }
+    }
+
     /// A disk that failed once is not trusted again: nothing more is answered from it.
     fn disk_failed(&mut self, error: &JournalError) {
+        self.storage.fail();
         self.fatal(format!("core {}: {error}", self.config.core));
     }
 
@@ -211,6 +340,11 @@ impl Core {
             let found = recovered.shards.remove(&shard).unwrap_or_default();
             match self.recover_replica(shard, found) {
                 Ok(replica) => {
+                    let lanes = self.storage.lanes();
+                    let missing = |block: &BlockId| lanes.is_some_and(|lanes| !lanes.contains(shard, *block));
+                    if let Some(block) = replica.machine.blocks().find(missing) {
+                        return self.block_missing((shard, block));
+                    }
                     self.replicas.insert(shard, replica);
                 }
                 Err(detail) => return self.fatal(format!("core {core}: shard {shard}: {detail}")),
@@ -295,7 +429,7 @@ impl Core {
 
     /// Proposes this turn's commands, takes the groups' outputs, applies what is committed. True where anything moved.
     pub(crate) fn propose_and_apply(&mut self) -> bool {
-        if !matches!(self.storage.phase, Phase::Running(_)) {
+        if !self.storage.is_running() {
             return false;
         }
         let mut moved = self.advance_start();
@@ -319,6 +453,9 @@ impl Core {
                 if let Some(applied) = applied {
                     replica.group.compact(applied);
                     self.learn_heads(shard);
+                    self.take_block_news(shard);
+                    self.look_at_thaws(shard);
+                    self.sweep_blocks(shard);
                 }
             }
             if !done.is_empty() {
@@ -333,7 +470,7 @@ impl Core {
         self.fatal(format!(
             "a committed log entry cannot be read, another version wrote it or it is damaged: {detail}"
         ));
-        self.storage.phase = Phase::Failed;
+        self.storage.fail();
         false
     }
 
@@ -357,6 +494,7 @@ impl Core {
     pub(crate) fn write_journal(&mut self) {
         let now_ns = self.now.monotonic_ns;
         self.begin_checkpoints();
+        let full = self.storage.is_full();
         let Phase::Running(journal) = &mut self.storage.phase else { return };
         journal.flush(&mut self.storage.operations);
         let quiet = journal.usage().writes_in_flight == 0 && journal.backlog_bytes() == 0;
@@ -369,10 +507,13 @@ impl Core {
             _ => {}
         }
         match self.storage.retry_full_at_ns {
-            None if journal.disk_full() => self.storage.retry_full_at_ns = Some(now_ns + RETRY_FULL_NS),
+            None if full => self.storage.retry_full_at_ns = Some(now_ns + RETRY_FULL_NS),
             Some(at_ns) if at_ns <= now_ns => {
                 self.storage.retry_full_at_ns = None;
                 journal.retry_allocation(&mut self.storage.operations);
+                if let LanesPhase::Running(lanes) = &mut self.storage.lanes {
+                    lanes.retry_allocation(&mut self.storage.operations);
+                }
             }
             _ => {}
         }
@@ -390,31 +531,46 @@ impl Core {
 
     /// Completes a reply with the payloads it names, from memory or from disk.
     pub(crate) fn fetch(&mut self, caller: Caller, shard: ShardId, queue: QueueId, kind: FetchKind) {
-        let references = kind.payloads();
+        let drafts = &self.storage.drafts;
+        let references: Vec<PayloadRef> =
+            kind.payloads().into_iter().map(|payload| drafts.resolve(shard, payload)).collect();
         let payloads = vec![None; references.len()];
         let mut fetch = Fetch { caller, shard, queue, kind, references, payloads, reading: 0 };
         let token = self.next_number();
-        let mut missing: Vec<u64> = Vec::new();
+        let mut missing: BTreeMap<Place, Vec<PayloadRef>> = BTreeMap::new();
         for (reference, payload) in fetch.references.iter().zip(&mut fetch.payloads) {
-            let Place::Entry(index) = reference.place else { continue };
-            match self.storage.cache.get(shard, index).map(|entry| read_payload(entry, *reference)) {
+            let whole = self.storage.cache.get(shard, reference.place);
+            match whole.map(|whole| read_payload(whole, *reference)) {
                 Some(Ok(read)) => *payload = Some(read),
                 Some(Err(malformed)) => {
-                    return self.payload_lost(shard, index, &malformed.to_string());
+                    return self.payload_lost(shard, reference.place, &malformed.to_string());
                 }
-                None if missing.contains(&index) => {}
-                None => missing.push(index),
+                None => missing.entry(reference.place).or_default().push(*reference),
             }
         }
-        for index in &missing {
-            self.counters.payload_reads += 1;
-            let Phase::Running(journal) = &mut self.storage.phase else { return };
-            if !journal.read_entry(shard, *index, token, &mut self.storage.operations) {
-                return self.payload_lost(shard, *index, "the journal does not hold it");
+        for (place, references) in missing {
+            let parts = match place {
+                Place::Entry(_) => vec![BlockPart::Whole],
+                Place::Block(_) => crate::blocks::parts(&references),
+            };
+            for part in parts {
+                self.counters.payload_reads += 1;
+                fetch.reading += 1;
+                let part_token = self.next_number();
+                self.storage.fetch_of.insert(part_token, (token, part));
+                let asked = match place {
+                    Place::Entry(index) => self.storage.read_entry(shard, index, part_token),
+                    Place::Block(block) => {
+                        self.cold.reads.insert(part_token, ((shard, block), ReadFor::Fetch));
+                        self.storage.read_block(shard, block, part, part_token)
+                    }
+                };
+                if !asked {
+                    return self.payload_lost(shard, place, "it is not on disk");
+                }
             }
         }
         self.put_out_operations();
-        fetch.reading = missing.len();
         self.go_on_fetching(token, fetch);
     }
 
@@ -434,26 +590,66 @@ impl Core {
 
     fn entries_read(&mut self, reads: Vec<EntryRead>) {
         for EntryRead { token, shard, index, result } in reads {
-            let Some(mut fetch) = self.storage.fetches.remove(&token) else { continue };
-            fetch.reading -= 1;
+            let place = Place::Entry(index);
+            if let Some((key, ReadFor::Draft(_))) = self.cold.reads.remove(&token) {
+                match result {
+                    Ok(entry) => self.payload_collected(key, place, Some(&entry)),
+                    Err(ReadError::Gone) => self.payload_collected(key, place, None),
+                    Err(ReadError::Damaged(error)) => return self.disk_failed(&error),
+                }
+                continue;
+            }
+            let Some((token, mut fetch)) = self.fetch_of(token) else { continue };
             match result {
                 Ok(entry) => {
-                    if let Err(detail) = fill(&mut fetch, index, &entry) {
-                        return self.payload_lost(shard, index, &detail);
+                    if let Err(detail) = fill(&mut fetch, place, &entry) {
+                        return self.payload_lost(shard, place, &detail);
                     }
-                    self.storage.cache.insert(shard, index, entry);
+                    self.storage.cache.insert(shard, place, entry);
                 }
                 // The messages are gone (acked or expired) while they were read: there is nothing to hand out.
-                Err(ReadError::Gone) => drop_entry(&mut fetch, index),
+                Err(ReadError::Gone) => drop_place(&mut fetch, place),
                 Err(ReadError::Damaged(error)) => return self.disk_failed(&error),
             }
             self.go_on_fetching(token, fetch);
         }
     }
 
-    fn payload_lost(&mut self, shard: ShardId, index: u64, why: &str) {
-        self.fatal(format!("shard {shard}: the payload in log entry {index} cannot be read: {why}"));
-        self.storage.phase = Phase::Failed;
+    /// The reply that a read was for.
+    fn fetch_of(&mut self, token: u64) -> Option<(u64, Fetch)> {
+        let (token, _) = self.storage.fetch_of.remove(&token)?;
+        let mut fetch = self.storage.fetches.remove(&token)?;
+        fetch.reading -= 1;
+        Some((token, fetch))
+    }
+
+    /// A block, or one payload of it, that was read for a reply.
+    pub(crate) fn payloads_read(&mut self, token: u64, shard: ShardId, block: BlockId, bytes: Bytes) {
+        let place = Place::Block(block);
+        let part = self.storage.fetch_of.get(&token).map(|(_, part)| *part);
+        let Some((token, mut fetch)) = self.fetch_of(token) else { return };
+        let filled = match part {
+            Some(BlockPart::Payload { offset, length }) => {
+                fill_one(&mut fetch, (place, offset, length), &bytes)
+            }
+            _ => fill(&mut fetch, place, &bytes),
+        };
+        if let Err(detail) = filled {
+            return self.payload_lost(shard, place, &detail);
+        }
+        if part == Some(BlockPart::Whole) {
+            self.storage.cache.insert(shard, place, bytes);
+        }
+        self.go_on_fetching(token, fetch);
+    }
+
+    fn payload_lost(&mut self, shard: ShardId, place: Place, why: &str) {
+        let place = match place {
+            Place::Entry(index) => format!("log entry {index}"),
+            Place::Block(block) => format!("block {block}"),
+        };
+        self.fatal(format!("shard {shard}: the payload in {place} cannot be read: {why}"));
+        self.storage.fail();
     }
 
     fn begin_checkpoints(&mut self) {
@@ -469,7 +665,10 @@ impl Core {
         if checkpoints.writing {
             return;
         }
-        let Some(shard) = checkpoints.waiting.pop_front() else { return };
+        // A state that knows a block which a power loss may still take would leave messages behind that are nowhere.
+        let ready = |shard: &ShardId| !self.storage.drafts.has_any_of(*shard);
+        let Some(at) = checkpoints.waiting.iter().position(ready) else { return };
+        let Some(shard) = checkpoints.waiting.remove(at) else { return };
         let mut state = Vec::new();
         let index = match self.replicas.get(&shard) {
             Some(replica) => {
@@ -497,10 +696,20 @@ impl Core {
         self.counters.checkpoints += 1;
         // The entries after the checkpoint before this one stay, so that recovery can fall back to it.
         if let Some(replica) = self.replicas.get_mut(&shard) {
-            let needed = replica.first_needed_index();
+            // Payloads on their way into blocks or into replies are read where they were.
+            let drafts = self.storage.drafts.oldest_entry(shard);
+            let fetches = self.storage.fetches.values().filter(|fetch| fetch.shard == shard);
+            let fetched =
+                fetches.flat_map(|fetch| &fetch.references).filter_map(|reference| match reference.place {
+                    Place::Entry(index) => Some(index),
+                    Place::Block(_) => None,
+                });
+            let needed = drafts.into_iter().chain(fetched).fold(replica.first_needed_index(), u64::min);
             let first_needed = if is_planted(Bug::ReleasePayloads) { index + 1 } else { needed };
-            replica.checkpoint_index = index;
+            // Recovery may begin with the checkpoint before this one, and none older.
+            let before = core::mem::replace(&mut replica.checkpoint_index, index);
             journal.release_before(shard, first_needed);
+            self.free_blocks(shard, before);
         } else if let Some(host) = &mut self.host {
             journal.release_before(shard, host.checkpoint_index + 1);
             host.checkpoint_index = index;
@@ -512,7 +721,11 @@ impl Core {
         let Some(replica) = self.replicas.get_mut(&shard) else { return };
         let mut changed = Vec::new();
         replica.machine.drain_changed(|queue| changed.push(queue));
+        let cold = replica.machine.cold_messages() > 0;
         for queue in changed {
+            if cold {
+                self.cold.ahead.insert((shard, queue));
+            }
             self.to_publish.insert((shard, queue));
             if let Some(newest) = self.own_summary(shard, queue)
                 && self.view.update(queue, &newest)
@@ -557,19 +770,33 @@ impl Core {
     }
 }
 
-fn fill(fetch: &mut Fetch, index: u64, entry: &Bytes) -> Result<(), String> {
+fn fill(fetch: &mut Fetch, place: Place, whole: &Bytes) -> Result<(), String> {
     for (reference, payload) in fetch.references.iter().zip(&mut fetch.payloads) {
-        if reference.place == Place::Entry(index) {
-            *payload = Some(read_payload(entry, *reference).map_err(|malformed| malformed.to_string())?);
+        if reference.place == place {
+            *payload = Some(read_payload(whole, *reference).map_err(|malformed| malformed.to_string())?);
+        }
+    }
+    Ok(())
+}
+
+/// Takes in one payload that was read by itself.
+fn fill_one(
+    fetch: &mut Fetch,
+    (place, offset, length): (Place, u32, u32),
+    bytes: &Bytes,
+) -> Result<(), String> {
+    for (reference, payload) in fetch.references.iter().zip(&mut fetch.payloads) {
+        if (reference.place, reference.offset, reference.length) == (place, offset, length) {
+            let alone = PayloadRef { offset: 0, ..*reference };
+            *payload = Some(read_payload(bytes, alone).map_err(|malformed| malformed.to_string())?);
         }
     }
     Ok(())
 }
 
 /// Takes the items of a released entry out of a fetch.
-fn drop_entry(fetch: &mut Fetch, index: u64) {
-    let keep: Vec<bool> =
-        fetch.references.iter().map(|reference| reference.place != Place::Entry(index)).collect();
+fn drop_place(fetch: &mut Fetch, place: Place) {
+    let keep: Vec<bool> = fetch.references.iter().map(|reference| reference.place != place).collect();
     fn retain<T>(items: &mut Vec<T>, keep: &[bool]) {
         let mut keep = keep.iter();
         items.retain(|_| *keep.next().unwrap_or(&true));

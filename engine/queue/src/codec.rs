@@ -129,10 +129,7 @@ fn write_spill(out: &mut Writer<'_>, spill: &Spill) {
             out.u8(level.0);
             out.u32(keep);
         }
-        SpillWhat::Delayed { due_from } => {
-            out.u8(1);
-            out.u64(due_from.0);
-        }
+        SpillWhat::Delayed => out.u8(1),
         SpillWhat::Payloads { dead, after } => {
             out.u8(2);
             out.bool(dead);
@@ -140,6 +137,7 @@ fn write_spill(out: &mut Writer<'_>, spill: &Spill) {
         }
     }
     out.u64(spill.up_to_index);
+    out.u64(spill.horizon.0);
     out.u32(spill.messages_min);
     out.u32(spill.messages_max);
     out.u64(spill.bytes_max);
@@ -148,7 +146,7 @@ fn write_spill(out: &mut Writer<'_>, spill: &Spill) {
 fn read_spill(input: &mut Reader<'_>) -> Result<Spill, Malformed> {
     let what = match input.u8("spill")? {
         0 => SpillWhat::Lane { level: Level(input.u8("level")?), keep: input.u32("keep")? },
-        1 => SpillWhat::Delayed { due_from: UnixMillis(input.u64("due from")?) },
+        1 => SpillWhat::Delayed,
         2 => SpillWhat::Payloads {
             dead: input.bool("dead")?,
             after: input.option("after", |input| Ok(MessageId(input.u128("after")?)))?,
@@ -158,6 +156,7 @@ fn read_spill(input: &mut Reader<'_>) -> Result<Spill, Malformed> {
     Ok(Spill {
         what,
         up_to_index: input.u64("up to index")?,
+        horizon: UnixMillis(input.u64("horizon")?),
         messages_min: input.u32("messages, at least")?,
         messages_max: input.u32("messages, at most")?,
         bytes_max: input.u64("bytes, at most")?,

@@ -128,7 +128,8 @@ impl Machine {
     }
 
     /// What must come before a command: runs that hold a message which it names, and, for leases, those in front of the
-    /// first `ahead` messages of each lane that may be asked.
+    /// first `ahead` messages of each lane that may be asked: with as many as the lease is for it is never short, which
+    /// shares and the order over several shards rely on.
     #[must_use]
     pub fn needs(&self, command: &Command, ahead: u64, loaded: &Loaded) -> Needs {
         let mut needs = Needs::default();
@@ -195,6 +196,35 @@ impl Machine {
     #[must_use]
     pub fn next_due_run(&self) -> UnixMillis {
         self.shared.blocks.starts.first().map_or(UnixMillis::NEVER, |(at, _)| *at)
+    }
+
+    /// When the first message in a run expires or is due, of those that do after `time`.
+    #[must_use]
+    pub fn next_due_run_after(&self, time: UnixMillis) -> UnixMillis {
+        let after = self.shared.blocks.starts.range((time.plus_ms(1), BlockId(0))..).next();
+        after.map_or(UnixMillis::NEVER, |(at, _)| *at)
+    }
+
+    /// Whether a message in memory has an id that the command names: a spill on its way could take it.
+    #[must_use]
+    pub fn names_message_in_memory(&self, command: &Command) -> bool {
+        let has = |queue: &QueueId, id: MessageId| {
+            self.queues.get(queue).is_some_and(|queue| queue.find(&self.shared, id).is_some())
+        };
+        match command {
+            Command::Cancel { queue, id } => has(queue, *id),
+            Command::Enqueue { queue, messages } => {
+                messages.iter().any(|message| message.client_made_id && has(queue, message.id))
+            }
+            _ => false,
+        }
+    }
+
+    /// Bytes of payloads in blocks whose messages are gone.
+    #[must_use]
+    pub fn unneeded_bytes(&self) -> u64 {
+        let blocks = self.shared.blocks.blocks.iter().filter(|(id, _)| self.shared.blocks.is_sparse(**id));
+        blocks.map(|(_, block)| block.bytes - block.live_bytes).sum()
     }
 
     /// Runs that stand in front of the first `ahead` messages of the queue's lanes.

@@ -58,6 +58,8 @@ pub struct Spill {
     pub what: SpillWhat,
     /// Of which log entries.
     pub up_to_index: u64,
+    /// Messages that expire or are due before this stay in memory: they would have to come back at once.
+    pub horizon: UnixMillis,
     /// Nothing is done for fewer messages; walks over payloads do not ask.
     pub messages_min: u32,
     /// At most so many messages; a walk over payloads looks at so many.
@@ -71,8 +73,8 @@ pub struct Spill {
 pub enum SpillWhat {
     /// Visible messages of a lane, behind its first `keep` and behind its runs.
     Lane { level: Level, keep: u32 },
-    /// Messages that have not been visible yet and will not be before `due_from`, the last to be due first.
-    Delayed { due_from: UnixMillis },
+    /// Messages that have not been visible yet, the last to be due first.
+    Delayed,
     /// Only the payloads of whatever is in memory, from log entries and from blocks of which little else is needed: a
     /// walk over living messages, then one over dead letters, in the order of their ids after `after`.
     Payloads { dead: bool, after: Option<MessageId> },

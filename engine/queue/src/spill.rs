@@ -9,7 +9,7 @@ use crate::queue::Queue;
 use crate::run::{Run, RunKind, read_records};
 use crate::shared::Shared;
 use overtake_base::limits::BLOCK_PAYLOAD_PREFIX_BYTES;
-use overtake_base::{BlockId, Level, MessageId, UnixMillis};
+use overtake_base::{BlockId, Level, MessageId};
 use std::collections::BTreeMap;
 
 /// Chooses messages for a block while there is room.
@@ -52,8 +52,8 @@ impl Queue {
                 self.set_aside(shared, block, spill, slots, RunKind::Visible(level))
             }
             SpillWhat::Lane { .. } => Spilled::default(),
-            SpillWhat::Delayed { due_from } => {
-                let slots = self.delayed_messages(shared, spill, due_from);
+            SpillWhat::Delayed => {
+                let slots = self.delayed_messages(shared, spill);
                 let mut levels: BTreeMap<Level, u32> = BTreeMap::new();
                 for slot in &slots {
                     *levels.entry(shared.messages[*slot].level).or_default() += 1;
@@ -82,11 +82,11 @@ impl Queue {
     }
 
     /// The messages that are due last, in the order in which they are.
-    fn delayed_messages(&self, shared: &Shared, spill: &Spill, due_from: UnixMillis) -> Vec<u32> {
+    fn delayed_messages(&self, shared: &Shared, spill: &Spill) -> Vec<u32> {
         let mut chosen = Chosen::new(spill);
         for slot in self.waiting.iter_back() {
             let message = &shared.messages[slot];
-            if message.due < due_from || message.due <= shared.time {
+            if message.due < spill.horizon || message.due <= shared.time {
                 break;
             }
             if may_move(message, spill) && !chosen.take(shared, slot) {

@@ -76,8 +76,8 @@ fn planted_faults_are_found() {
     assert!(!finds(&Mutation::None));
 }
 
-/// Plans come to everything that is counted. Inversions alone cannot be had on one shard: it always knows what is most
-/// urgent.
+/// Plans come to everything that is counted. Inversions are rare: they come of a ceiling that keeps a receive from what
+/// has aged below it, and of caps.
 #[test]
 fn plans_reach_everything() {
     let (mut commands, mut messages, mut totals, mut cold) = (0, 0, Totals::default(), [0; 3]);
@@ -108,7 +108,6 @@ fn plans_reach_everything() {
         totals.starvation_events,
     ];
     assert!(counted.into_iter().chain(totals.refused).all(|count| count > 0), "{totals:?}");
-    assert_eq!(totals.inversions, 0);
 }
 
 const A: QueueId = QueueId(1);

@@ -1,7 +1,7 @@
 //! Runs and blocks: what leaves memory still counts, still stands in its place, and comes back as it was.
 
 use super::{QUEUE, Shard, message, strict};
-use crate::answer::{Answer, PayloadRef, Place, SettleOutcome, ViewState};
+use crate::answer::{Answer, PayloadRef, Place, SettleOutcome, Spilled, ViewState};
 use crate::blocks::{Block, BlockDraft};
 use crate::cold::{Loaded, NeedsBlocks};
 use crate::command::*;
@@ -91,7 +91,7 @@ fn purge_and_delete_drop_runs_whole_and_count_them() {
     let later = |id: u128| NewMessage { visible: VisibleWhen::AfterMs(60_000), ..message(id, 2) };
     shard.stored((21..=24).map(later).collect());
     shard.spill_lane(1, 1, 5);
-    shard.spill(SpillWhat::Delayed { due_from: UnixMillis(shard.now) }, 3);
+    shard.spill(SpillWhat::Delayed, 3);
     let blocks: Vec<BlockId> = shard.machine.blocks().collect();
     assert_eq!((shard.stats().delayed[2], shard.stats().body_bytes), (4, 12 * 4));
     assert_eq!(shard.one(Command::Purge { queue: QUEUE }), Answer::Purged(12));
@@ -135,7 +135,10 @@ fn delayed_messages_leave_from_the_end_and_come_back_in_time() {
     let mut shard = Shard::new(strict());
     let due = |id: u128, ms: u64| NewMessage { visible: VisibleWhen::AfterMs(ms), ..message(id, 1) };
     shard.stored(vec![due(1, 300), due(2, 100), due(3, 200), due(4, 300)]);
-    assert_eq!(shard.spill(SpillWhat::Delayed { due_from: UnixMillis(shard.now + 300) }, 9), 2);
+    let (what, up_to_index, horizon) = (SpillWhat::Delayed, shard.index, UnixMillis(shard.now + 300));
+    let spill = Spill { what, up_to_index, horizon, messages_min: 1, messages_max: 9, bytes_max: u64::MAX };
+    let spilled = shard.one(Command::Spill { queue: QUEUE, spill });
+    assert_eq!(spilled, Answer::Spilled(Spilled { payloads: 2, next: None }));
     let draft = shard.draft();
     shard.stored(vec![due(5, 300)]);
     assert_eq!(shard.machine.next_due_run(), UnixMillis(shard.now + 300));
@@ -149,7 +152,14 @@ fn delayed_messages_leave_from_the_end_and_come_back_in_time() {
 fn only_what_stood_in_the_log_when_the_leader_decided_is_taken() {
     let mut shard = lane(3, strict());
     let up_to_index = shard.index;
-    let spill = |what| Spill { what, up_to_index, messages_min: 1, messages_max: 9, bytes_max: u64::MAX };
+    let spill = |what| Spill {
+        what,
+        up_to_index,
+        horizon: UnixMillis(0),
+        messages_min: 1,
+        messages_max: 9,
+        bytes_max: u64::MAX,
+    };
     let command = |what| Command::Spill { queue: QUEUE, spill: spill(what) };
     let enqueue = Command::Enqueue { queue: QUEUE, messages: vec![message(4, 1)] };
     let what = SpillWhat::Lane { level: Level(1), keep: 0 };
@@ -205,7 +215,14 @@ fn a_walk_over_payloads_goes_on_where_it_ended() {
     loop {
         let what = SpillWhat::Payloads { dead: false, after };
         let up_to_index = shard.index;
-        let spill = Spill { what, up_to_index, messages_min: 1, messages_max: 4, bytes_max: u64::MAX };
+        let spill = Spill {
+            what,
+            up_to_index,
+            horizon: UnixMillis(0),
+            messages_min: 1,
+            messages_max: 4,
+            bytes_max: u64::MAX,
+        };
         let Answer::Spilled(spilled) = shard.one(Command::Spill { queue: QUEUE, spill }) else { panic!() };
         moved.push(spilled.payloads);
         after = spilled.next;

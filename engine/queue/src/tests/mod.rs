@@ -167,8 +167,14 @@ impl Shard {
 
     /// Takes up to `messages_max` messages out of memory; gives how many.
     pub(crate) fn spill(&mut self, what: SpillWhat, messages_max: u32) -> u32 {
-        let spill =
-            Spill { what, up_to_index: self.index, messages_min: 1, messages_max, bytes_max: u64::MAX };
+        let spill = Spill {
+            what,
+            up_to_index: self.index,
+            horizon: UnixMillis(0),
+            messages_min: 1,
+            messages_max,
+            bytes_max: u64::MAX,
+        };
         match self.one(Command::Spill { queue: QUEUE, spill }) {
             Answer::Spilled(spilled) => spilled.payloads,
             other => panic!("{other:?}"),

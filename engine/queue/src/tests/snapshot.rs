@@ -60,12 +60,19 @@ fn every_command() -> Batch {
     }));
     let kinds = [
         SpillWhat::Lane { level: Level(2), keep: 3 },
-        SpillWhat::Delayed { due_from: UnixMillis(4) },
+        SpillWhat::Delayed,
         SpillWhat::Payloads { dead: true, after: Some(MessageId(5)) },
     ];
     commands.extend(kinds.map(|what| Command::Spill {
         queue: QueueId(1),
-        spill: Spill { what, up_to_index: 6, messages_min: 7, messages_max: 8, bytes_max: 9 },
+        spill: Spill {
+            what,
+            up_to_index: 6,
+            horizon: UnixMillis(0),
+            messages_min: 7,
+            messages_max: 8,
+            bytes_max: 9,
+        },
     }));
     let records = Bytes::from_static(b"records");
     commands.push(Command::Thaw { queue: QueueId(1), block: BlockId(7), records });
@@ -113,7 +120,7 @@ fn golden_bytes_of_an_entry() {
 }
 
 /// Length and hash of the entry with every command.
-const GOLDEN: (usize, u64) = (640, 38_741_407_129_342_036);
+const GOLDEN: (usize, u64) = (656, 14_430_788_322_888_866_297);
 
 #[test]
 fn an_entry_is_read_as_it_was_written() {
@@ -188,7 +195,7 @@ fn filled() -> Machine {
     let later = |id: u128| NewMessage { visible: VisibleWhen::AfterMs(60_000), ..message(id, 2) };
     shard.stored((31..=36).map(later).collect());
     shard.spill(SpillWhat::Lane { level: Level(1), keep: 1 }, 4);
-    shard.spill(SpillWhat::Delayed { due_from: UnixMillis(0) }, 4);
+    shard.spill(SpillWhat::Delayed, 4);
     shard.spill(SpillWhat::Payloads { dead: false, after: None }, 4);
     assert_eq!((shard.machine.cold_messages(), shard.machine.blocks().count()), (8, 3));
     shard.machine

@@ -27,6 +27,8 @@ pub struct SpillDraft {
     pub what: SpillKind,
     /// So far behind the newest entry.
     pub behind: u64,
+    /// Leaves what is due or expires so soon.
+    pub ahead_ms: u64,
     pub messages: (u32, u32),
     pub bytes_max: u64,
 }
@@ -37,9 +39,7 @@ pub enum SpillKind {
         level: u8,
         keep: u32,
     },
-    Delayed {
-        ahead_ms: u64,
-    },
+    Delayed,
     /// Goes on where the last one ended.
     Payloads {
         dead: bool,
@@ -203,13 +203,22 @@ fn turn() -> impl Strategy<Value = Turn> {
 fn spill() -> impl Strategy<Value = SpillDraft> {
     let what = prop_oneof![
         6 => (level(), 0u32..4).prop_map(|(level, keep)| SpillKind::Lane { level, keep }),
-        2 => (0u64..3_000).prop_map(|ahead_ms| SpillKind::Delayed { ahead_ms }),
+        2 => Just(SpillKind::Delayed),
         2 => any::<bool>().prop_map(|dead| SpillKind::Payloads { dead }),
     ];
     let messages = (1u32..3, prop_oneof![1u32..6, Just(50u32)]);
     let bytes_max = prop_oneof![3 => Just(u64::MAX), 1 => 1u64..900];
-    (0..QUEUES, what, prop_oneof![3 => Just(0u64), 1 => 0u64..40], messages, bytes_max).prop_map(
-        |(queue, what, behind, messages, bytes_max)| SpillDraft { queue, what, behind, messages, bytes_max },
+    let behind = prop_oneof![3 => Just(0u64), 1 => 0u64..40];
+    let ahead_ms = prop_oneof![2 => Just(0u64), 1 => 0u64..3_000];
+    (0..QUEUES, what, behind, ahead_ms, messages, bytes_max).prop_map(
+        |(queue, what, behind, ahead_ms, messages, bytes_max)| SpillDraft {
+            queue,
+            what,
+            behind,
+            ahead_ms,
+            messages,
+            bytes_max,
+        },
     )
 }
 

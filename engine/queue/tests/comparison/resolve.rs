@@ -98,9 +98,7 @@ impl Run {
         let (queue, levels) = self.queues[usize::from(draft.queue)];
         let what = match draft.what {
             SpillKind::Lane { level, keep } => SpillWhat::Lane { level: level_of(levels, level), keep },
-            SpillKind::Delayed { ahead_ms } => {
-                SpillWhat::Delayed { due_from: self.pair.now().plus_ms(ahead_ms) }
-            }
+            SpillKind::Delayed => SpillWhat::Delayed,
             SpillKind::Payloads { dead } => {
                 SpillWhat::Payloads { dead, after: self.walks.get(&(queue, dead)).copied() }
             }
@@ -108,6 +106,7 @@ impl Run {
         let spill = Spill {
             what,
             up_to_index: self.pair.index.saturating_sub(draft.behind),
+            horizon: self.pair.now().plus_ms(draft.ahead_ms),
             messages_min: draft.messages.0,
             messages_max: draft.messages.1,
             bytes_max: draft.bytes_max,

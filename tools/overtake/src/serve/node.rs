@@ -12,7 +12,7 @@ use nix::sys::resource::{Resource, getrlimit};
 use overtake_base::{CoreId, NodeId};
 use overtake_board::Board;
 use overtake_client::{ConnectOptions, Trust};
-use overtake_core::CoreConfig;
+use overtake_core::{ColdConfig, CoreConfig};
 use overtake_device::{StoreIdentity, core_folder, lock_folder, open_store};
 use overtake_gateway::{GatewayHandle, GatewayOptions};
 use overtake_transport::{AdmissionLimits, TransportConfig};
@@ -300,6 +300,7 @@ fn core_config(
         cache_bytes: CACHE_BYTES / usize::from(identity.cores),
         checkpoint_bytes: CHECKPOINT_BYTES,
         backlog_bytes_max: BACKLOG_BYTES_MAX,
+        cold: ColdConfig::of_cores(identity.cores),
     }
 }
 

@@ -308,7 +308,7 @@ fn a_full_disk_stops_writing_but_not_freeing_and_cleaning() {
     assert!(world.lanes.is_idle(), "nothing can go on by itself");
     // Most of all files is freed, nowhere all of one: cleaning makes room for what waits.
     let waiting = world.lanes.usage().waiting;
-    let stays = |at: usize| at % 6 == 0;
+    let stays = |at: usize| at.is_multiple_of(6);
     for (_, key) in keys.iter().enumerate().filter(|(at, _)| !stays(*at)) {
         if world.durable.contains(key) {
             world.free(*key);

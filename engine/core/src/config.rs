@@ -76,8 +76,8 @@ impl ColdConfig {
     #[must_use]
     pub fn of_cores(cores: u16) -> Self {
         Self {
-            lane_file_bytes: 64 * 1024 * 1024,
-            spare_files: 4,
+            lane_file_bytes: 32 * 1024 * 1024,
+            spare_files: 6,
             hot_messages_max: 200_000,
             journal_bytes_max: 768 * 1024 * 1024 / u64::from(cores.max(1)),
             keep_messages: 4_096,

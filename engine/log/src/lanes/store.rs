@@ -357,7 +357,9 @@ impl Lanes {
         } else {
             self.waiting.push_front(outgoing);
         }
-        let reserve = usize::from(!is_copy);
+        // One file more is for what was under way when the disk ran full: until such a block is durable its shard makes
+        // no checkpoint, and frees nothing.
+        let reserve = if is_copy { 0 } else { 1 + usize::from(!self.full) };
         let free = if self.free_files().count() > reserve { self.free_files().next() } else { None };
         if let Some(number) = free {
             return self.begin_file(number, out);

@@ -4,6 +4,7 @@ use crate::clocks::Clocks;
 use crate::ending::{End, QueueEnd};
 use crate::history::{Call, History, Made, Number, identify};
 use crate::swarm::{QueuePlan, Swarm};
+use bytes::Bytes;
 use overtake_base::{MessageId, Receipt, UnixMillis};
 use overtake_wire::message::{
     DeadLetter, Delivered, Enqueued, Headers, Receive, Refusal, Request, Response, Settled,
@@ -55,6 +56,8 @@ pub struct Message<'a> {
 #[derive(Clone, Copy)]
 pub struct Try<'a> {
     pub call: &'a Call,
+    /// The dedup key of this attempt: the same id may be sent with several.
+    pub key: Option<&'a Bytes>,
     /// None: nobody knows.
     pub outcome: Option<Result<Enqueued, &'a Refusal>>,
 }
@@ -117,14 +120,25 @@ impl Message<'_> {
         })
     }
 
-    /// Two tries may both have stored it, a window apart.
-    fn may_be_reborn(&self, window_ms: u64, clocks: &Clocks) -> bool {
-        let may_store = |attempt: &&Try<'_>| match attempt.outcome {
+    /// Tries each of which may be the one that stored it.
+    fn may_have_stored(&self) -> impl Iterator<Item = &Try<'_>> {
+        self.tries.iter().filter(|attempt| match attempt.outcome {
             None => true,
             Some(Ok(enqueued)) => !enqueued.duplicate && enqueued.id == self.id,
             Some(Err(refusal)) => refusal.stored_unknown,
-        };
-        let mut tries: Vec<_> = self.tries.iter().filter(may_store).collect();
+        })
+    }
+
+    /// The key that it was stored under, where that is certain: the key, or that it has none.
+    pub fn stored_key(&self) -> Option<Option<&Bytes>> {
+        let mut keys = self.may_have_stored().map(|attempt| attempt.key);
+        let first = keys.next()?;
+        keys.all(|key| key == first).then_some(first)
+    }
+
+    /// Two tries may both have stored it, a window apart.
+    fn may_be_reborn(&self, window_ms: u64, clocks: &Clocks) -> bool {
+        let mut tries: Vec<_> = self.may_have_stored().collect();
         tries.sort_by_key(|attempt| attempt.call.start_ns);
         let (Some(first), Some(last)) = (tries.first(), tries.last()) else { return false };
         let end = last.call.answer().map_or(UnixMillis::NEVER, |(end_ns, _)| clocks.high(end_ns));
@@ -229,14 +243,16 @@ impl<'a> Gatherer<'a> {
     }
 
     fn take_enqueue(&mut self, call: &'a Call) {
-        for (place, number) in call.numbers.iter().enumerate() {
+        let Request::Enqueue { messages, .. } = &call.request else { return };
+        for (place, (number, message)) in call.numbers.iter().zip(messages).enumerate() {
             let outcome = match call.answer() {
                 None => None,
                 Some((_, Response::Enqueued { results })) => Some(results[place].as_ref().copied()),
                 Some((_, Response::Refused(refusal))) => Some(Err(refusal)),
                 Some(_) => None,
             };
-            self.tries.entry(*number).or_default().push(Try { call, outcome });
+            let key = message.dedup_key.as_ref();
+            self.tries.entry(*number).or_default().push(Try { call, key, outcome });
         }
     }
 

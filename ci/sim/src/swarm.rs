@@ -125,6 +125,8 @@ pub struct MessagePlan {
     pub batches_ppm: u32,
     pub batch_max: u64,
     pub repeats_ppm: u32,
+    /// Repeats that come with another key, or with none.
+    pub other_keys_ppm: u32,
     /// Most messages go to one level.
     pub one_level_ppm: u32,
 }
@@ -254,7 +256,10 @@ impl Swarm {
             producers: pace(producers, active_ms),
             consumers: pace(consumers, active_ms),
             admins: pace(ClientPlan { depth: 1, ..admins }, active_ms * 3),
-            messages: messages(&mut draw, entry_bytes_max),
+            messages: MessagePlan {
+                other_keys_ppm: other_keys_ppm(seed),
+                ..messages(&mut draw, entry_bytes_max)
+            },
             work: work(&mut draw),
             care: CarePlan { weights: core::array::from_fn(|_| draw.of(&[0, 1, 1, 4])) },
             faults: faults(&mut draw),
@@ -340,6 +345,11 @@ fn queue(draw: &mut Draw, number: u64, node_shards: u16) -> QueuePlan {
     plan
 }
 
+/// From a stream of its own, so that the rest of a seed's plan is what it was without.
+fn other_keys_ppm(seed: u64) -> u32 {
+    Draw(Random::new(seed, "other keys")).of(&[0, 200_000, 700_000])
+}
+
 fn messages(draw: &mut Draw, entry_bytes_max: usize) -> MessagePlan {
     MessagePlan {
         batch_bytes_max: (entry_bytes_max * 3 / 4).min(REQUEST_BYTES_MAX - 256 * 1024),
@@ -359,6 +369,7 @@ fn messages(draw: &mut Draw, entry_bytes_max: usize) -> MessagePlan {
         batches_ppm: draw.ppm(),
         batch_max: draw.of(&[2, 10, 60]),
         repeats_ppm: draw.of(&[0, 100_000, 400_000]),
+        other_keys_ppm: 0,
         one_level_ppm: draw.of(&[0, 0, 700_000]),
     }
 }

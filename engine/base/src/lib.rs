@@ -10,6 +10,7 @@ pub mod limits;
 pub mod planted;
 pub mod queue_config;
 pub mod random;
+pub mod routing;
 pub mod time;
 
 pub use codec::{Malformed, Reader, Writer};

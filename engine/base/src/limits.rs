@@ -83,6 +83,11 @@ pub const CORES_MAX: u16 = 64;
 pub const QUEUES_MAX: usize = 100_000;
 /// Furthest a client-made id's time may be from now, in milliseconds (24 h).
 pub const CLIENT_ID_SKEW_MS_MAX: u64 = 86_400_000;
+/// How long a claim of a dedup key lets its message be stored on another shard, in milliseconds. Two nodes whose clocks
+/// differ by more refuse such messages; nothing else depends on it.
+pub const CLAIM_MS: u64 = 60_000;
+/// Claims of one dedup key for one message that may be under way at once.
+pub const CLAIMS_OF_KEY_MAX: usize = 64;
 /// History entries kept with a message.
 pub const HISTORY_ENTRIES_MAX: usize = 10;
 /// How long a level two or more levels more urgent may be visible before a delivery counts as an inversion, in ms.

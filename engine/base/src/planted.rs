@@ -104,6 +104,10 @@ bugs! {
     DepthWithoutLeased "depth-without-leased",
     /// A repeat of a dedup key makes its window longer.
     RepeatExtendsWindow "repeat-extends-the-window",
+    /// A message with an id and a dedup key lives on its key's shard.
+    KeyDecidesShard "key-decides-the-shard",
+    /// A claim of a dedup key keeps nobody out.
+    UnheldClaims "claims-hold-nothing",
     // Choosing what to deliver.
     /// The two least urgent levels get no floor.
     NoFloor "floor-ignored",

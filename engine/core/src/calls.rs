@@ -6,7 +6,7 @@ use crate::replica::{CommandCaller, CommandDone, CommandOutcome};
 use crate::storage::FetchKind;
 use crate::{Core, Operation, OperationId, Output};
 use overtake_base::{CoreId, QueueId, ShardId};
-use overtake_queue::answer::Answer;
+use overtake_queue::answer::{Answer, KeyState};
 use overtake_queue::command::Command;
 
 /// Which part of which operation a call was made for.
@@ -49,7 +49,7 @@ impl Core {
             return self.reply(caller, shard, None, ShardReply::Failed { unknown: false, detail });
         };
         match request {
-            ShardRequest::Command(command @ Command::Enqueue { .. }) => {
+            ShardRequest::Command(command @ (Command::Enqueue { .. } | Command::StoreClaimed { .. })) => {
                 self.submit_enqueue(caller, shard, command);
             }
             ShardRequest::Command(command) => {
@@ -78,9 +78,17 @@ impl Core {
                 (queue, ShardReply::Count(machine.count_dead(queue, &selection)))
             }
             Read::Lookup { queue, key, id } => {
-                let by_key = key.and_then(|key| machine.dedup_lookup(queue, &key, now));
-                let found = by_key.or_else(|| id.filter(|id| machine.id_lookup(queue, *id, now)));
+                let by_key = key.map_or(KeyState::Free, |key| machine.key_state(queue, &key, now));
+                let by_id = || id.filter(|id| machine.id_lookup(queue, *id, now));
+                let found = match by_key {
+                    KeyState::Free => by_id().map_or(KeyState::Free, KeyState::Taken),
+                    known => known,
+                };
                 (queue, ShardReply::Found(found))
+            }
+            Read::StoredUnder { queue, id, key } => {
+                let stored = machine.stored_under(queue, id, &key, now);
+                (queue, ShardReply::Found(stored.map_or(KeyState::Free, |_| KeyState::Taken(id))))
             }
             Read::Summary { queue } => (queue, ShardReply::Summary),
             Read::Metrics { tenant } => {
@@ -251,7 +259,10 @@ pub(crate) fn queue_of(command: &Command) -> QueueId {
         | Command::PurgeDeadLetters { queue }
         | Command::Redrive { queue, .. }
         | Command::RedriveTurns { queue, .. }
-        | Command::RememberId { queue, .. }
+        | Command::Claim { queue, .. }
+        | Command::StoreClaimed { queue, .. }
+        | Command::EndClaim { queue, .. }
+        | Command::FenceClaim { queue, .. }
         | Command::NoteRefused { queue, .. } => *queue,
     }
 }

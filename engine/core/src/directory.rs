@@ -32,6 +32,11 @@ impl QueueEntry {
         self.shards[0]
     }
 
+    /// The shard of what has this routing.
+    pub(crate) fn shard_at(&self, routing: u16) -> ShardId {
+        self.shards[overtake_base::routing::shard_index(routing, self.shards.len())]
+    }
+
     /// True where deliveries are capped.
     pub(crate) fn is_capped(&self) -> bool {
         !self.record.config.rate_caps.is_empty()

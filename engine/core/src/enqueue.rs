@@ -1,18 +1,20 @@
 //! Enqueues: each message gets its id and its shard, each shard gets one command, each message its own outcome.
 
 use crate::calls::queue_of;
+use crate::claim::{ClaimStep, Claimer, Next};
 use crate::convert::{failed, refused};
 use crate::directory::QueueEntry;
 use crate::identity::Tenant;
 use crate::mesh::{Caller, Read, ShardReply, ShardRequest};
 use crate::replica::CommandCaller;
 use crate::sessions::Origin;
-use crate::stray::{Stray, StrayStep, is_stray, look_before, stray_replied};
+use crate::waiting::Wake;
 use crate::{Core, Operation, OperationId};
 use bytes::Bytes;
 use overtake_base::limits::CLIENT_ID_SKEW_MS_MAX;
+use overtake_base::planted::{Bug, is_planted};
 use overtake_base::{Level, MessageId, QueueConfig, ShardId, UnixMillis};
-use overtake_queue::answer::{Answer, EnqueueOutcome};
+use overtake_queue::answer::{Answer, EnqueueOutcome, KeyState, PendingClaim};
 use overtake_queue::command::{Command, NewMessage, RefusedReason, VisibleWhen};
 use overtake_wire::message::{Delay, EnqueueMessage, Enqueued, Refusal, Request, Response};
 use std::collections::BTreeMap;
@@ -23,6 +25,9 @@ const RETRY_MS: u32 = 1_000;
 /// When to try again while there is no disk head-room, in milliseconds.
 const RETRY_DISK_MS: u32 = 5_000;
 
+/// When to try again where a shard has not heard of a new queue yet, in milliseconds.
+const NEW_QUEUE_RETRY_MS: u32 = 50;
+
 /// An enqueue under way.
 pub(crate) struct EnqueueOperation {
     pub(crate) origin: Origin,
@@ -30,12 +35,15 @@ pub(crate) struct EnqueueOperation {
     /// Set while a queue that did not exist is created.
     waiting: Option<(String, Vec<EnqueueMessage>)>,
     pub(crate) queue: Option<Arc<QueueEntry>>,
-    pub(crate) results: Vec<Option<Result<Enqueued, Refusal>>>,
-    pub(crate) parts: Vec<Part>,
+    results: Vec<Option<Result<Enqueued, Refusal>>>,
+    parts: Vec<Part>,
     outstanding: usize,
-    pub(crate) strays: Vec<Stray>,
-    /// What a queue with limits over several shards still has to admit.
+    claimers: Vec<Claimer>,
+    /// What is still to be stored, in order; see [`take_round`].
     pub(crate) pending: Vec<Placed>,
+    /// The queue's home core says of each message whether there is room.
+    needs_admission: bool,
+    /// Of the round under way.
     pub(crate) admitted: Admitted,
     /// When those that are refused may try again.
     pub(crate) retry_ms: u32,
@@ -51,27 +59,48 @@ pub(crate) struct Admitted {
 /// A message that has its id and its shard.
 pub(crate) struct Placed {
     pub place: usize,
+    /// Where it lives: its id's shard.
     pub shard: ShardId,
+    /// Its dedup key belongs to another shard.
+    pub claims: bool,
     pub message: NewMessage,
+    /// Why it is refused where it is no repeat.
+    pub refused: Option<RefusedReason>,
 }
 
 impl Placed {
+    /// It may turn out to be a repeat, which takes no room.
+    pub(crate) fn may_repeat(&self) -> bool {
+        self.message.client_made_id || self.message.dedup_key.is_some()
+    }
+
     pub(crate) fn body_bytes(&self) -> u64 {
         self.message.body.len() as u64
     }
 }
 
-/// Places of messages in their request, and their ids.
-pub(crate) type Places = Vec<(usize, MessageId)>;
+/// A message on its way to its shard: its place in the request, its id, and itself where its key may be claimed.
+struct Sent {
+    place: usize,
+    id: MessageId,
+    keyed: Option<NewMessage>,
+}
+
+/// A call to be made, for a part.
+struct Then {
+    part: usize,
+    shard: ShardId,
+    request: ShardRequest,
+}
 
 /// What a call was about.
-pub(crate) enum Part {
-    /// Messages stored by one command: their places and ids.
-    Store(ShardId, Places),
-    /// Whether a message that has no room is a repeat: its place, and the refusal if it is none.
-    Repeat(ShardId, usize, RefusedReason),
-    /// A step of a message whose id and key belong to different shards.
-    Stray(usize, StrayStep),
+enum Part {
+    /// Messages stored by one command.
+    Store(ShardId, Vec<Sent>),
+    /// Whether a message that has no room is a repeat, and the refusal if it is none.
+    Repeat(ShardId, Sent, RefusedReason),
+    /// A step of a claimer.
+    Claim(usize, ClaimStep),
     /// Refusals being counted: they are answered when they are, so that statistics never lag behind answers.
     Noted(Vec<usize>, RefusedReason),
     /// Answered.
@@ -126,8 +155,9 @@ impl Core {
         };
         let mut state = self.place_all(origin, tenant, queue, messages);
         state.retry_ms = wait_ms;
+        state.pending.iter_mut().for_each(|placed| placed.refused = Some(RefusedReason::Rate));
         let operation = self.next_number();
-        self.store(operation, state, 0, Some(RefusedReason::Rate));
+        self.next_round(operation, state);
     }
 
     /// Creates the queue with defaults, unless no message would be accepted anyway.
@@ -150,8 +180,9 @@ impl Core {
             results: Vec::new(),
             parts: Vec::new(),
             outstanding: 0,
-            strays: Vec::new(),
+            claimers: Vec::new(),
             pending: Vec::new(),
+            needs_admission: false,
             admitted: Admitted::default(),
             retry_ms: RETRY_MS,
         };
@@ -178,19 +209,40 @@ impl Core {
         queue: Arc<QueueEntry>,
         messages: Vec<EnqueueMessage>,
     ) {
-        let state = self.place_all(origin, tenant, queue.clone(), messages);
+        let mut state = self.place_all(origin, tenant, queue.clone(), messages);
+        state.needs_admission = queue.needs_quota();
         // Nothing to admit: in line it would only hold others up.
         if state.pending.is_empty() {
             return self.enqueued(state);
         }
         let operation = self.next_number();
-        if queue.needs_quota() {
+        if state.needs_admission {
             self.operations.insert(operation, Operation::Enqueue(state));
             self.quotas.line_up(queue.record.id, operation);
             self.admit(queue.record.id);
         } else {
-            self.store(operation, state, usize::MAX, None);
+            self.next_round(operation, state);
         }
+    }
+
+    fn next_round(&mut self, operation: OperationId, mut state: EnqueueOperation) {
+        let round = take_round(&mut state.pending);
+        self.store(operation, state, round);
+    }
+
+    /// All messages of a round have their outcomes.
+    fn enqueue_round_over(&mut self, operation: OperationId, mut state: EnqueueOperation) {
+        let queue = state.queue.as_ref().map(|queue| queue.record.id);
+        let Some(queue) = queue.filter(|_| !state.pending.is_empty()) else { return self.enqueued(state) };
+        state.parts.clear();
+        state.claimers.clear();
+        if !state.needs_admission {
+            return self.next_round(operation, state);
+        }
+        let admitted = core::mem::take(&mut state.admitted);
+        self.operations.insert(operation, Operation::Enqueue(state));
+        self.quotas.next_round(queue, operation, admitted);
+        self.admit(queue);
     }
 
     /// Gives each good message its id and its shard, and each other one its refusal.
@@ -220,8 +272,9 @@ impl Core {
             results,
             parts: Vec::new(),
             outstanding: 0,
-            strays: Vec::new(),
+            claimers: Vec::new(),
             pending,
+            needs_admission: false,
             admitted: Admitted::default(),
             retry_ms: RETRY_MS,
         }
@@ -275,8 +328,13 @@ impl Core {
         self.check(config, &message)?;
         // Without a window dedup keys are off, so they do not decide the shard either.
         let key = message.dedup_key.filter(|_| config.dedup_window_s > 0);
-        let id = message.id.unwrap_or_else(|| self.make_id(queue, key.as_ref()));
-        let shard = shard_of(queue, id, key.as_ref());
+        let id = message.id.unwrap_or_else(|| self.make_id(key.as_ref()));
+        let key_shard = key.as_ref().map(|key| queue.shard_at(overtake_base::routing::of_key(key)));
+        let shard = match key_shard {
+            Some(key_shard) if is_planted(Bug::KeyDecidesShard) => key_shard,
+            _ => shard_of(queue, id),
+        };
+        let claims = key_shard.is_some_and(|key_shard| key_shard != shard);
         let mut headers = Vec::new();
         overtake_wire::encode_headers(&message.headers, &mut headers);
         let message = NewMessage {
@@ -293,77 +351,74 @@ impl Core {
             headers: headers.into(),
             body: message.body,
         };
-        Ok(Placed { place, shard, message })
+        Ok(Placed { place, shard, claims, message, refused: None })
     }
 
-    /// A new id: sorts after every id this core made before; with a dedup key it belongs to the key's shard.
-    fn make_id(&mut self, queue: &QueueEntry, key: Option<&Bytes>) -> MessageId {
-        loop {
-            let time_ms = self.time.0.max(self.last_id.time_ms());
-            let id = if time_ms == self.last_id.time_ms()
-                && self.last_id.0 & ID_RANDOM_MASK < ID_RANDOM_MASK >> 1
-            {
-                // The same millisecond: count on by a random step, so that ids stay in order and hard to guess.
-                MessageId(self.last_id.0 + 1 + u128::from(self.ids.next_u64() >> 24))
-            } else {
-                let random = u128::from(self.ids.next_u64()) << 14 | u128::from(self.ids.next_u64() >> 50);
-                MessageId::new(time_ms.max(self.last_id.time_ms()), random)
-            };
-            self.last_id = self.last_id.max(id);
-            if key.is_none_or(|key| shard_of(queue, id, None) == shard_of(queue, id, Some(key))) {
-                return id;
-            }
-        }
+    /// A new id: sorts after every id this core made before; with a dedup key it lives on the key's shard.
+    fn make_id(&mut self, key: Option<&Bytes>) -> MessageId {
+        /// More than the routing can take away.
+        const STEP_MIN: u128 = 1 << 16;
+        let time_ms = self.time.0.max(self.last_id.time_ms());
+        let id = if time_ms == self.last_id.time_ms() && self.last_id.0 & ID_RANDOM_MASK < ID_RANDOM_MASK >> 1
+        {
+            // The same millisecond: count on by a random step, so that ids stay in order and hard to guess.
+            MessageId(self.last_id.0 + STEP_MIN + u128::from(self.ids.next_u64() >> 24))
+        } else {
+            let random = u128::from(self.ids.next_u64()) << 14 | u128::from(self.ids.next_u64() >> 50);
+            MessageId::new(time_ms, random)
+        };
+        let id = key.map_or(id, |key| id.routed(overtake_base::routing::of_key(key)));
+        self.last_id = self.last_id.max(id);
+        id
     }
 
-    /// Sends the first `admitted` pending messages to their shards; the others are refused for `reason`, unless they
-    /// are repeats: that is asked before any limit.
-    pub(crate) fn store(
-        &mut self,
-        operation: OperationId,
-        mut state: EnqueueOperation,
-        admitted: usize,
-        reason: Option<RefusedReason>,
-    ) {
+    /// Sends a round's messages to their shards. Those that are refused may be repeats: that is asked before any limit.
+    pub(crate) fn store(&mut self, operation: OperationId, mut state: EnqueueOperation, round: Vec<Placed>) {
         let Some(queue) = state.queue.clone() else { return };
         let id = queue.record.id;
-        let mut shards: BTreeMap<ShardId, (Vec<NewMessage>, Places)> = BTreeMap::new();
+        let mut shards: BTreeMap<ShardId, (Vec<NewMessage>, Vec<Sent>)> = BTreeMap::new();
+        let mut no_repeats: BTreeMap<RefusedReason, Vec<usize>> = BTreeMap::new();
         let mut requests = Vec::new();
-        let mut no_repeats = Vec::new();
-        let reason = reason.unwrap_or(RefusedReason::Depth);
-        for (order, placed) in core::mem::take(&mut state.pending).into_iter().enumerate() {
-            if is_stray(&queue, &placed) {
-                let refused = (order >= admitted).then_some(reason);
-                look_before(&mut state, &queue, placed, refused, &mut requests);
+        for placed in round {
+            if placed.claims {
+                let Placed { place, shard, message, refused, .. } = placed;
+                let mut claimer = Claimer::new(&queue, place, shard, message, refused, self.now.monotonic_ns);
+                if let Next::Ask(step, shard, request) = claimer.begin() {
+                    state.parts.push(Part::Claim(state.claimers.len(), step));
+                    requests.push((shard, request));
+                }
+                state.claimers.push(claimer);
                 continue;
             }
-            let Placed { place, shard, message } = placed;
-            if order < admitted {
-                let (messages, places) = shards.entry(shard).or_default();
-                places.push((place, message.id));
-                messages.push(message);
-                continue;
-            }
+            let Placed { place, shard, message, refused, .. } = placed;
             let asks_id = message.client_made_id.then_some(message.id);
-            if message.dedup_key.is_none() && asks_id.is_none() {
-                no_repeats.push(place);
-            } else {
-                state.parts.push(Part::Repeat(shard, place, reason));
-                let read = Read::Lookup { queue: id, key: message.dedup_key, id: asks_id };
-                requests.push((shard, ShardRequest::Read(read)));
+            let keyed = message.dedup_key.is_some().then(|| message.clone());
+            let sent = Sent { place, id: message.id, keyed };
+            match refused {
+                None => {
+                    let (messages, all_sent) = shards.entry(shard).or_default();
+                    all_sent.push(sent);
+                    messages.push(message);
+                }
+                Some(reason) if message.dedup_key.is_none() && asks_id.is_none() => {
+                    no_repeats.entry(reason).or_default().push(place);
+                }
+                Some(reason) => {
+                    state.parts.push(Part::Repeat(shard, sent, reason));
+                    let read = Read::Lookup { queue: id, key: message.dedup_key, id: asks_id };
+                    requests.push((shard, ShardRequest::Read(read)));
+                }
             }
         }
-        for (shard, (messages, places)) in shards {
-            state.parts.push(Part::Store(shard, places));
+        for (shard, (messages, all_sent)) in shards {
+            state.parts.push(Part::Store(shard, all_sent));
             requests.push((shard, ShardRequest::Command(Command::Enqueue { queue: id, messages })));
         }
-        if !no_repeats.is_empty() {
-            let count = no_repeats.len() as u64;
-            state.parts.push(Part::Noted(no_repeats, reason));
-            requests.push((
-                queue.home(),
-                ShardRequest::Command(Command::NoteRefused { queue: id, reason, count }),
-            ));
+        for (reason, places) in no_repeats {
+            let count = places.len() as u64;
+            state.parts.push(Part::Noted(places, reason));
+            let command = Command::NoteRefused { queue: id, reason, count };
+            requests.push((queue.home(), ShardRequest::Command(command)));
         }
         state.outstanding = requests.len();
         if requests.is_empty() {
@@ -383,16 +438,28 @@ impl Core {
         reply: ShardReply,
     ) {
         state.outstanding -= 1;
-        let mut then = None;
+        // What goes on: the calls are made once the operation is back in its place.
+        let mut then: Vec<Then> = Vec::new();
         match core::mem::replace(&mut state.parts[part], Part::Over) {
-            Part::Store(shard, places) => self.stored(&mut state, shard, places, reply),
-            Part::Stray(stray, step) => then = stray_replied(&mut state, stray, step, &reply),
-            Part::Repeat(shard, place, reason) => match reply {
-                ShardReply::Found(Some(id)) => {
-                    state.results[place] = Some(Ok(Enqueued { id, shard: shard.0, duplicate: true }));
+            Part::Store(shard, sent) => self.stored(operation, &mut state, shard, sent, reply, &mut then),
+            Part::Claim(number, step) => {
+                let Some(queue) = state.queue.clone() else { return };
+                let turn =
+                    state.claimers[number].take(&queue, step, &reply, (self.time, self.now.monotonic_ns));
+                if let Some((shard, command)) = turn.aside {
+                    self.submit_anywhere(shard, command);
                 }
-                ShardReply::Found(None) => then = note_refused(&mut state, place, reason),
-                reply => state.results[place] = Some(Err(failed(&reply))),
+                then.extend(self.claim_goes_on(operation, &mut state, number, turn.next));
+            }
+            Part::Repeat(shard, sent, reason) => match reply {
+                ShardReply::Found(KeyState::Taken(id)) => {
+                    state.results[sent.place] = Some(Ok(Enqueued { id, shard: shard.0, duplicate: true }));
+                }
+                ShardReply::Found(KeyState::Free) => then.extend(state.note_refused(sent.place, reason)),
+                ShardReply::Found(KeyState::Pending(other)) => {
+                    then.extend(self.claim_behind(operation, &mut state, shard, sent, Some(reason), other));
+                }
+                reply => state.results[sent.place] = Some(Err(failed(&reply))),
             },
             Part::Noted(places, reason) => {
                 let refusal = no_room(reason, state.retry_ms);
@@ -400,36 +467,112 @@ impl Core {
             }
             Part::Over => {}
         }
-        if let Some((shard, request)) = then {
-            let part = state.parts.len() - 1;
-            state.outstanding += 1;
-            self.operations.insert(operation, Operation::Enqueue(state));
-            return self.call(operation, part, shard, request);
+        if state.outstanding == 0 {
+            return self.enqueue_round_over(operation, state);
         }
-        if state.outstanding > 0 {
-            self.operations.insert(operation, Operation::Enqueue(state));
-        } else {
-            self.enqueued(state);
+        self.operations.insert(operation, Operation::Enqueue(state));
+        for Then { part, shard, request } in then {
+            self.call(operation, part, shard, request);
         }
     }
 
-    fn stored(&mut self, state: &mut EnqueueOperation, shard: ShardId, places: Places, reply: ShardReply) {
+    /// A claimer has waited.
+    pub(crate) fn enqueue_woken(&mut self, operation: OperationId, part: usize) {
+        if let Some(Operation::Enqueue(state)) = self.operations.remove(&operation) {
+            self.enqueue_replied(operation, state, part, ShardReply::Summary);
+        }
+    }
+
+    /// A message whose key was found claimed.
+    fn claim_behind(
+        &mut self,
+        operation: OperationId,
+        state: &mut EnqueueOperation,
+        shard: ShardId,
+        sent: Sent,
+        refused: Option<RefusedReason>,
+        other: PendingClaim,
+    ) -> Option<Then> {
+        let (queue, message, now_ns) = (state.queue.clone()?, sent.keyed?, self.now.monotonic_ns);
+        let mut claimer = Claimer::new(&queue, sent.place, shard, message, refused, now_ns);
+        let next = claimer.begin_behind(&queue, other, now_ns);
+        state.claimers.push(claimer);
+        self.claim_goes_on(operation, state, state.claimers.len() - 1, next)
+    }
+
+    fn claim_goes_on(
+        &mut self,
+        operation: OperationId,
+        state: &mut EnqueueOperation,
+        number: usize,
+        next: Next,
+    ) -> Option<Then> {
+        let place = state.claimers[number].place;
+        match next {
+            Next::Ask(step, shard, request) => {
+                return Some(state.ask(Part::Claim(number, step), shard, request));
+            }
+            Next::Pause(until_ns) => {
+                state.parts.push(Part::Claim(number, ClaimStep::Pause));
+                state.outstanding += 1;
+                self.timers.add(until_ns, Wake::Enqueue(operation, state.parts.len() - 1));
+            }
+            Next::Done(result) => state.results[place] = Some(result),
+            Next::Refused(reason) => state.results[place] = Some(Err(no_room(reason, state.retry_ms))),
+            Next::Note(reason) => return state.note_refused(place, reason),
+            Next::NoQueue => state.results[place] = Some(Err(self.no_queue(state))),
+        }
+        None
+    }
+
+    fn stored(
+        &mut self,
+        operation: OperationId,
+        state: &mut EnqueueOperation,
+        shard: ShardId,
+        all_sent: Vec<Sent>,
+        reply: ShardReply,
+        then: &mut Vec<Then>,
+    ) {
         let outcomes = match reply {
             ShardReply::Answer(Answer::Enqueued(outcomes)) => outcomes,
             ShardReply::Answer(_) => {
-                let gone = Refusal::not_found("the queue was deleted");
-                return places.iter().for_each(|(place, _)| state.results[*place] = Some(Err(gone.clone())));
+                let gone = self.no_queue(state);
+                return all_sent.iter().for_each(|sent| state.results[sent.place] = Some(Err(gone.clone())));
             }
             reply => {
                 let refusal = failed(&reply);
-                return places
+                return all_sent
                     .iter()
-                    .for_each(|(place, _)| state.results[*place] = Some(Err(refusal.clone())));
+                    .for_each(|sent| state.results[sent.place] = Some(Err(refusal.clone())));
             }
         };
-        for ((place, id), outcome) in places.into_iter().zip(outcomes) {
-            state.results[place] = Some(result_of(shard, id, outcome, state.retry_ms));
+        for (sent, outcome) in all_sent.into_iter().zip(outcomes) {
+            state.results[sent.place] = match outcome {
+                EnqueueOutcome::Stored => {
+                    Some(Ok(Enqueued { id: sent.id, shard: shard.0, duplicate: false }))
+                }
+                EnqueueOutcome::Duplicate(id) => Some(Ok(Enqueued { id, shard: shard.0, duplicate: true })),
+                EnqueueOutcome::Refused(reason) => Some(Err(no_room(reason, state.retry_ms))),
+                EnqueueOutcome::Pending(other) => {
+                    then.extend(self.claim_behind(operation, state, shard, sent, None, other));
+                    continue;
+                }
+                EnqueueOutcome::StoredBefore(_) | EnqueueOutcome::Late => {
+                    Some(Err(Refusal::internal("a claim's outcome without a claim; please report this")))
+                }
+            };
         }
+    }
+
+    /// Why a shard does not know the queue: it is no more, or so new that its news is still on the way.
+    fn no_queue(&self, state: &EnqueueOperation) -> Refusal {
+        let exists =
+            state.queue.as_ref().is_some_and(|queue| self.directory.by_id(queue.record.id).is_some());
+        if exists {
+            return Refusal::no_quorum("the queue is being created; try again", NEW_QUEUE_RETRY_MS);
+        }
+        Refusal::not_found("the queue was deleted")
     }
 
     fn enqueued(&mut self, state: EnqueueOperation) {
@@ -459,21 +602,32 @@ impl Core {
         let no_room = self.no_disk_room();
         let now = self.time;
         let Some(replica) = self.replicas.get_mut(&shard) else { return };
-        let (Command::Enqueue { queue, messages }, Some(reason)) = (&command, no_room) else {
+        let Some(reason) = no_room else {
             let queue = queue_of(&command);
             return replica.submit(command, CommandCaller { caller: Some(caller), queue });
         };
-        let queue = *queue;
-        let outcomes: Vec<EnqueueOutcome> = messages
-            .iter()
-            .map(|message| {
-                let by_key = message.dedup_key.as_ref();
-                let by_key = by_key.and_then(|key| replica.machine.dedup_lookup(queue, key, now));
-                let by_id = || replica.machine.id_lookup(queue, message.id, now).then_some(message.id);
-                let first = by_key.or_else(by_id);
-                first.map_or(EnqueueOutcome::Refused(reason), EnqueueOutcome::Duplicate)
-            })
-            .collect();
+        let (queue, machine) = (queue_of(&command), &replica.machine);
+        let outcome_of = |message: &NewMessage, claimed: bool| {
+            let key = message.dedup_key.as_ref();
+            let lives = machine.id_lookup(queue, message.id, now);
+            match key.filter(|_| !claimed).map_or(KeyState::Free, |key| machine.key_state(queue, key, now)) {
+                KeyState::Taken(first) => EnqueueOutcome::Duplicate(first),
+                KeyState::Pending(other) => EnqueueOutcome::Pending(other),
+                KeyState::Free if !lives => EnqueueOutcome::Refused(reason),
+                KeyState::Free => {
+                    let under = |key: &Bytes| machine.stored_under(queue, message.id, key, now);
+                    let before = key.filter(|_| claimed).and_then(under);
+                    before.map_or(EnqueueOutcome::Duplicate(message.id), EnqueueOutcome::StoredBefore)
+                }
+            }
+        };
+        let outcomes: Vec<EnqueueOutcome> = match &command {
+            Command::Enqueue { messages, .. } => {
+                messages.iter().map(|message| outcome_of(message, false)).collect()
+            }
+            Command::StoreClaimed { message, .. } => vec![outcome_of(message, true)],
+            _ => Vec::new(),
+        };
         let refused = outcomes.iter().filter(|outcome| matches!(outcome, EnqueueOutcome::Refused(_)));
         let count = refused.count() as u64;
         self.counters.refused_disk += if reason == RefusedReason::Disk { count } else { 0 };
@@ -492,41 +646,64 @@ impl Core {
     }
 }
 
-/// What a shard's outcome for one message means for its sender.
-pub(crate) fn result_of(
-    shard: ShardId,
-    id: MessageId,
-    outcome: EnqueueOutcome,
-    retry_ms: u32,
-) -> Result<Enqueued, Refusal> {
-    match outcome {
-        EnqueueOutcome::Stored => Ok(Enqueued { id, shard: shard.0, duplicate: false }),
-        EnqueueOutcome::Duplicate(id) => Ok(Enqueued { id, shard: shard.0, duplicate: true }),
-        EnqueueOutcome::Refused(reason) => Err(no_room(reason, retry_ms)),
+impl EnqueueOperation {
+    /// Puts messages back that were taken out for a round.
+    pub(crate) fn put_back(&mut self, round: Vec<Placed>) {
+        if !round.is_empty() {
+            self.pending.extend(round);
+            self.pending.sort_by_key(|placed| placed.place);
+        }
+    }
+
+    /// Adds a part that has something to ask.
+    fn ask(&mut self, part: Part, shard: ShardId, request: ShardRequest) -> Then {
+        self.parts.push(part);
+        self.outstanding += 1;
+        Then { part: self.parts.len() - 1, shard, request }
+    }
+
+    /// Counts one refusal before it is answered.
+    fn note_refused(&mut self, place: usize, reason: RefusedReason) -> Option<Then> {
+        let queue = self.queue.clone()?;
+        let command = Command::NoteRefused { queue: queue.record.id, reason, count: 1 };
+        Some(self.ask(Part::Noted(vec![place], reason), queue.home(), ShardRequest::Command(command)))
     }
 }
 
-/// Counts one refusal before it is answered.
-pub(crate) fn note_refused(
-    state: &mut EnqueueOperation,
-    place: usize,
-    reason: RefusedReason,
-) -> Option<(ShardId, ShardRequest)> {
-    let queue = state.queue.as_ref()?;
-    state.parts.push(Part::Noted(vec![place], reason));
-    let command = Command::NoteRefused { queue: queue.record.id, reason, count: 1 };
-    Some((queue.home(), ShardRequest::Command(command)))
+/// Takes out of `pending` what can be stored at the same time. Messages of one shard are stored in their order; one that
+/// shares its key or its client-made id with an earlier one on its way to other shards is left for a later round: within
+/// a batch the order decides which is the first.
+pub(crate) fn take_round(pending: &mut Vec<Placed>) -> Vec<Placed> {
+    if pending.iter().all(|placed| !placed.claims) {
+        return core::mem::take(pending);
+    }
+    // True where what shares them must wait.
+    let mut keys: BTreeMap<Bytes, bool> = BTreeMap::new();
+    let mut ids: BTreeMap<MessageId, bool> = BTreeMap::new();
+    let (mut round, mut left) = (Vec::new(), Vec::new());
+    for placed in core::mem::take(pending) {
+        let key = placed.message.dedup_key.clone();
+        let id = placed.message.client_made_id.then_some(placed.message.id);
+        let seen = [key.as_ref().and_then(|key| keys.get(key)), id.and_then(|id| ids.get(&id))];
+        let waits = seen.into_iter().flatten().any(|must_wait| *must_wait || placed.claims);
+        let must_wait = waits || placed.claims;
+        if let Some(key) = key {
+            *keys.entry(key).or_default() |= must_wait;
+        }
+        if let Some(id) = id {
+            *ids.entry(id).or_default() |= must_wait;
+        }
+        if waits { left.push(placed) } else { round.push(placed) }
+    }
+    *pending = left;
+    round
 }
 
 const ID_RANDOM_MASK: u128 = (1 << 80) - 1;
 
-/// The shard of a message: by its dedup key if it has one, else by its id.
-pub(crate) fn shard_of(queue: &QueueEntry, id: MessageId, key: Option<&Bytes>) -> ShardId {
-    let hash = match key {
-        Some(key) => overtake_base::hash::stable(key),
-        None => overtake_base::hash::stable(&id.0.to_be_bytes()),
-    };
-    queue.shards[(hash % queue.shards.len() as u64) as usize]
+/// The shard that a message with this id lives on.
+pub(crate) fn shard_of(queue: &QueueEntry, id: MessageId) -> ShardId {
+    queue.shard_at(id.routing())
 }
 
 fn beyond_levels(levels: u8) -> Refusal {

@@ -39,15 +39,9 @@ pub(crate) enum GatherKind {
     DeadLetters {
         limit: usize,
     },
-    /// Look-up by id; `rest` are the shards to ask where the first one does not know it.
-    Inspect {
-        id: MessageId,
-        rest: Vec<ShardId>,
-    },
-    Cancel {
-        id: MessageId,
-        rest: Vec<ShardId>,
-    },
+    /// Look-up by id, on the shard that it lives on.
+    Inspect,
+    Cancel,
     Purge,
     /// First the dead letters are counted, then (unless it is a dry run) brought back.
     RedriveCount {
@@ -116,16 +110,12 @@ impl Core {
                 self.gather(origin, e, GatherKind::DeadLetters { limit }, &shards, read);
             }
             Request::Inspect { id, .. } => {
-                let (first, rest) = likely_shard(entry, id);
-                self.gather(origin, e, GatherKind::Inspect { id, rest }, &[first], |queue| Read::Inspect {
-                    queue,
-                    id,
-                });
+                let shards = [shard_of(entry, id)];
+                self.gather(origin, e, GatherKind::Inspect, &shards, |queue| Read::Inspect { queue, id });
             }
             Request::Cancel { id, .. } => {
-                let (first, rest) = likely_shard(entry, id);
                 let command = Command::Cancel { queue: entry.record.id, id };
-                self.command_all(origin, e, GatherKind::Cancel { id, rest }, &[first], &command);
+                self.command_all(origin, e, GatherKind::Cancel, &[shard_of(entry, id)], &command);
             }
             Request::Purge { .. } => {
                 let command = Command::Purge { queue: entry.record.id };
@@ -278,76 +268,14 @@ impl Core {
             }
             GatherKind::Undelivered => Response::Done,
             GatherKind::Metrics => metrics_page(replies, self.time()),
-            GatherKind::Inspect { id, rest } => {
-                return self.inspect_next(origin, state.queue, id, rest, replies);
-            }
-            GatherKind::Cancel { id, rest } => {
-                return self.cancel_next(origin, state.queue, id, rest, replies);
-            }
+            GatherKind::Inspect => inspected_page(state.queue.as_deref(), replies),
+            GatherKind::Cancel => cancelled(&replies),
             GatherKind::RedriveCount { redrive } => {
                 return self.redrive_counted(origin, state.queue, redrive, replies);
             }
             GatherKind::Depth => return,
         };
         self.respond(origin, response);
-    }
-
-    fn inspect_next(
-        &mut self,
-        origin: Origin,
-        queue: Option<Arc<QueueEntry>>,
-        id: MessageId,
-        rest: Vec<ShardId>,
-        replies: Vec<(ShardId, ShardReply)>,
-    ) {
-        let Some(queue) = queue else { return };
-        let found = replies.into_iter().find_map(|(shard, reply)| match reply {
-            ShardReply::Inspected(Some(view)) => Some((shard, view)),
-            _ => None,
-        });
-        match found {
-            Some((shard, view)) => {
-                let capped = queue.is_capped();
-                self.respond(origin, Response::Inspected(inspected(shard, view, capped)));
-            }
-            None if rest.is_empty() => self.respond(origin, refused(no_message())),
-            None => {
-                let kind = GatherKind::Inspect { id, rest: Vec::new() };
-                self.gather(origin, queue, kind, &rest, |queue| Read::Inspect { queue, id });
-            }
-        }
-    }
-
-    fn cancel_next(
-        &mut self,
-        origin: Origin,
-        queue: Option<Arc<QueueEntry>>,
-        id: MessageId,
-        rest: Vec<ShardId>,
-        replies: Vec<(ShardId, ShardReply)>,
-    ) {
-        let Some(queue) = queue else { return };
-        let outcomes: Vec<CancelOutcome> = replies
-            .iter()
-            .filter_map(|(_, reply)| match reply {
-                ShardReply::Answer(Answer::Cancelled(outcome)) => Some(*outcome),
-                _ => None,
-            })
-            .collect();
-        if outcomes.contains(&CancelOutcome::Cancelled) {
-            self.respond(origin, Response::Done);
-        } else if outcomes.contains(&CancelOutcome::Leased) {
-            let detail = "the message is leased; it can be cancelled when it is back, or acked by its worker";
-            self.respond(origin, refused(Refusal::conflict(detail)));
-        } else if outcomes.contains(&CancelOutcome::Dead) {
-            let detail = "the message is a dead letter, which cannot be cancelled: redrive it, or purge the dead letters";
-            self.respond(origin, refused(Refusal::not_found(detail)));
-        } else if rest.is_empty() {
-            self.respond(origin, refused(no_message()));
-        } else {
-            let command = Command::Cancel { queue: queue.record.id, id };
-            self.command_all(origin, queue, GatherKind::Cancel { id, rest: Vec::new() }, &rest, &command);
-        }
     }
 
     fn redrive_counted(
@@ -394,10 +322,28 @@ impl Core {
     }
 }
 
-/// The shard that an id belongs to, and the others: a client-made id with a dedup key may be on any.
-fn likely_shard(queue: &QueueEntry, id: MessageId) -> (ShardId, Vec<ShardId>) {
-    let first = shard_of(queue, id, None);
-    (first, queue.shards.iter().copied().filter(|shard| *shard != first).collect())
+fn inspected_page(queue: Option<&QueueEntry>, replies: Vec<(ShardId, ShardReply)>) -> Response {
+    let capped = queue.is_some_and(QueueEntry::is_capped);
+    let found = replies.into_iter().find_map(|(shard, reply)| match reply {
+        ShardReply::Inspected(Some(view)) => Some(inspected(shard, view, capped)),
+        _ => None,
+    });
+    found.map_or_else(|| refused(no_message()), Response::Inspected)
+}
+
+fn cancelled(replies: &[(ShardId, ShardReply)]) -> Response {
+    match replies.first() {
+        Some((_, ShardReply::Answer(Answer::Cancelled(CancelOutcome::Cancelled)))) => Response::Done,
+        Some((_, ShardReply::Answer(Answer::Cancelled(CancelOutcome::Leased)))) => {
+            let detail = "the message is leased; it can be cancelled when it is back, or acked by its worker";
+            refused(Refusal::conflict(detail))
+        }
+        Some((_, ShardReply::Answer(Answer::Cancelled(CancelOutcome::Dead)))) => {
+            let detail = "the message is a dead letter, which cannot be cancelled: redrive it, or purge the dead letters";
+            refused(Refusal::not_found(detail))
+        }
+        _ => refused(no_message()),
+    }
 }
 
 fn no_message() -> Refusal {

@@ -7,6 +7,7 @@
 
 pub mod cache;
 mod calls;
+mod claim;
 pub mod clock;
 pub mod config;
 mod convert;
@@ -27,7 +28,6 @@ mod replica;
 mod sessions;
 mod settle;
 mod storage;
-mod stray;
 mod view;
 mod waiting;
 

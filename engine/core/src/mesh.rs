@@ -3,7 +3,7 @@
 use crate::identity::Tenant;
 use crate::page::Page;
 use overtake_base::{CoreId, MessageId, QueueId, ShardId};
-use overtake_queue::answer::{Answer, DeadLetterView, Delivery, MessageView, QueueStats, Summary};
+use overtake_queue::answer::{Answer, DeadLetterView, Delivery, KeyState, MessageView, QueueStats, Summary};
 use overtake_queue::command::{Command, RedriveSelection, Room};
 use overtake_queue::directory::{DirectoryCommand, QueueRecord};
 use overtake_queue::entry::Payload;
@@ -75,8 +75,10 @@ pub enum Read {
     DeadLetters { queue: QueueId, after: Option<MessageId>, limit: usize },
     /// How many dead letters a redrive would take.
     CountDead { queue: QueueId, selection: RedriveSelection },
-    /// The message that a dedup key or an id names.
+    /// What is known of a dedup key; where that is nothing, whether a message with this id is there.
     Lookup { queue: QueueId, key: Option<bytes::Bytes>, id: Option<MessageId> },
+    /// Whether the message with this id was stored under a dedup key of another shard.
+    StoredUnder { queue: QueueId, id: MessageId, key: bytes::Bytes },
     /// Nothing but the summary that comes with every reply.
     Summary { queue: QueueId },
     /// Counters of the core that hosts the shard, and its part of the statistics of a tenant's queues.
@@ -100,8 +102,8 @@ pub enum ShardReply {
     DeadLetters(Page<(DeadLetterView, Payload)>),
     /// To `CountDead`.
     Count(u64),
-    /// To `Lookup`.
-    Found(Option<MessageId>),
+    /// To `Lookup` and `StoredUnder`.
+    Found(KeyState),
     /// To `Summary`.
     Summary,
     /// To `Metrics`; the queues by name.

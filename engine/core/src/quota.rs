@@ -6,7 +6,7 @@
 
 use crate::config::CoreConfig;
 use crate::directory::QueueEntry;
-use crate::enqueue::Admitted;
+use crate::enqueue::{Admitted, Placed, take_round};
 use crate::gather::GatherKind;
 use crate::sessions::Origin;
 use crate::{Core, Operation, OperationId};
@@ -81,12 +81,52 @@ impl Quotas {
         quota.in_flight.bytes += admitted.bytes;
     }
 
+    /// Puts an enqueue first in line that has more to store, now that what was let in is answered.
+    pub(crate) fn next_round(&mut self, queue: QueueId, operation: OperationId, admitted: Admitted) {
+        self.settled(queue, admitted);
+        self.depth.entry(queue).or_default().line.push_front(operation);
+    }
+
     pub(crate) fn settled(&mut self, queue: QueueId, admitted: Admitted) {
         if let Some(quota) = self.depth.get_mut(&queue) {
             quota.in_flight.messages = quota.in_flight.messages.saturating_sub(admitted.messages);
             quota.in_flight.bytes = quota.in_flight.bytes.saturating_sub(admitted.bytes);
         }
     }
+}
+
+/// What was found of the first messages of a round.
+struct Judged {
+    /// For each, whether and why it does not fit.
+    refusals: Vec<Option<RefusedReason>>,
+    admitted: Admitted,
+}
+
+/// Judges each message by itself, in order. It ends at one for which there is no room, but would be if one let in before
+/// it turned out to be a repeat.
+fn judge(round: &[Placed], used: Admitted, max_depth: Option<u64>, max_bytes: Option<u64>) -> Judged {
+    let mut judged = Judged { refusals: Vec::with_capacity(round.len()), admitted: Admitted::default() };
+    let mut may_be_less = false;
+    for placed in round {
+        let Admitted { messages, bytes } = judged.admitted;
+        let more = placed.body_bytes();
+        let reason = if max_depth.is_some_and(|max| used.messages + messages + 1 > max) {
+            Some(RefusedReason::Depth)
+        } else if max_bytes.is_some_and(|max| used.bytes + bytes + more > max) {
+            Some(RefusedReason::Bytes)
+        } else {
+            None
+        };
+        if reason.is_some() && may_be_less {
+            break;
+        }
+        if reason.is_none() {
+            judged.admitted = Admitted { messages: messages + 1, bytes: bytes + more };
+            may_be_less |= placed.may_repeat();
+        }
+        judged.refusals.push(reason);
+    }
+    judged
 }
 
 impl Core {
@@ -148,43 +188,32 @@ impl Core {
             let config = state.queue.as_ref().map(|entry| entry.record.config.clone());
             let (max_depth, max_bytes) = config.map_or((None, None), |c| (c.max_depth, c.max_bytes));
             let (depth, bytes) = self.view.queue(queue).map_or((0, 0), crate::view::QueueHeads::depth);
-            let mut used =
+            let used =
                 Admitted { messages: depth + quota.in_flight.messages, bytes: bytes + quota.in_flight.bytes };
-            let mut admitted = Admitted::default();
-            let mut reason = None;
-            let mut fits = 0;
-            for placed in &state.pending {
-                let more = placed.body_bytes();
-                reason = if max_depth.is_some_and(|max| used.messages + 1 > max) {
-                    Some(RefusedReason::Depth)
-                } else if max_bytes.is_some_and(|max| used.bytes + more > max) {
-                    Some(RefusedReason::Bytes)
-                } else {
-                    None
-                };
-                if reason.is_some() {
-                    break;
+            let mut round = take_round(&mut state.pending);
+            let Judged { refusals, admitted } = judge(&round, used, max_depth, max_bytes);
+            let refuses = refusals.iter().any(Option::is_some);
+            // What is under way may turn out to be repeats: then its answers are waited for.
+            let waits = refuses && quota.in_flight != Admitted::default();
+            if waits || refuses && quota.asked == Asked::No {
+                state.put_back(round);
+                self.operations.insert(operation, Operation::Enqueue(state));
+                if !waits {
+                    quota.asked = Asked::Waiting;
+                    self.ask_depth(queue);
                 }
-                used = Admitted { messages: used.messages + 1, bytes: used.bytes + more };
-                admitted = Admitted { messages: admitted.messages + 1, bytes: admitted.bytes + more };
-                fits += 1;
-            }
-            if reason.is_some() && quota.in_flight != Admitted::default() {
-                // What is under way may turn out to be repeats: wait for its answers.
-                self.operations.insert(operation, Operation::Enqueue(state));
                 return;
-            }
-            if reason.is_some() && quota.asked == Asked::No {
-                quota.asked = Asked::Waiting;
-                self.operations.insert(operation, Operation::Enqueue(state));
-                return self.ask_depth(queue);
             }
             quota.asked = Asked::No;
             quota.in_flight.messages += admitted.messages;
             quota.in_flight.bytes += admitted.bytes;
             quota.line.pop_front();
             state.admitted = admitted;
-            self.store(operation, state, fits, reason);
+            state.put_back(round.split_off(refusals.len()));
+            for (placed, refusal) in round.iter_mut().zip(refusals) {
+                placed.refused = refusal;
+            }
+            self.store(operation, state, round);
         }
     }
 

@@ -401,6 +401,7 @@ impl Core {
             match wake {
                 Wake::Receive(operation) => self.end_wait(operation, None),
                 Wake::Queue(queue) => self.waiting.wake(queue),
+                Wake::Enqueue(operation, part) => self.enqueue_woken(operation, part),
             }
         }
     }

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use core::cell::Cell;
 use overtake_base::{Malformed, QueueId, ShardId, UnixMillis};
 use overtake_queue::answer::Answer;
-use overtake_queue::command::{Batch, Command, LevelChoice, RedriveSelection};
+use overtake_queue::command::{Batch, Command, LevelChoice, NewMessage, RedriveSelection};
 use overtake_queue::entry::encode_batch;
 use overtake_queue::machine::Machine;
 use overtake_replication::Group;
@@ -199,23 +199,24 @@ impl Replica {
     }
 }
 
+fn message_bytes(message: &NewMessage) -> usize {
+    const MESSAGE_BYTES: usize = 64;
+    let key_bytes = message.dedup_key.as_ref().map_or(0, Bytes::len);
+    MESSAGE_BYTES + message.body.len() + message.headers.len() + key_bytes
+}
+
 /// About how many bytes a command takes in an entry, never less by more than the room that an entry has left over.
 fn encoded_bytes(command: &Command) -> usize {
-    const MESSAGE_BYTES: usize = 64;
     const RECEIPT_BYTES: usize = 32;
     const COMMAND_BYTES: usize = 64;
     const CONFIG_BYTES: usize = 4_096;
     COMMAND_BYTES
         + match command {
-            Command::Enqueue { messages, .. } => messages
-                .iter()
-                .map(|m| {
-                    MESSAGE_BYTES
-                        + m.body.len()
-                        + m.headers.len()
-                        + m.dedup_key.as_ref().map_or(0, Bytes::len)
-                })
-                .sum(),
+            Command::Enqueue { messages, .. } => messages.iter().map(message_bytes).sum(),
+            Command::StoreClaimed { message, .. } => message_bytes(message),
+            Command::Claim { key, .. } | Command::EndClaim { key, .. } | Command::FenceClaim { key, .. } => {
+                key.len()
+            }
             Command::Settle { ack, extend, release, .. } => {
                 let errors: usize =
                     release.iter().map(|r| r.error.as_ref().map_or(0, |error| error.len())).sum();
@@ -236,7 +237,6 @@ fn encoded_bytes(command: &Command) -> usize {
             | Command::Cancel { .. }
             | Command::Purge { .. }
             | Command::PurgeDeadLetters { .. }
-            | Command::RememberId { .. }
             | Command::RedriveTurns { .. }
             | Command::NoteRefused { .. } => 0,
         }

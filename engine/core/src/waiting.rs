@@ -176,6 +176,8 @@ pub(crate) enum Wake {
     Receive(OperationId),
     /// A rate cap of the queue allows a delivery.
     Queue(QueueId),
+    /// A message of an enqueue looks again at its claimed dedup key: its part.
+    Enqueue(OperationId, usize),
 }
 
 /// Timers on the monotonic clock, in nanoseconds.

@@ -1,6 +1,6 @@
 //! What a shard answers: one [`Answer`] for each command of a batch, in order; and the views that reads return.
 
-use crate::command::{LeaseKey, RefusedReason};
+use crate::command::{ClaimTicket, LeaseKey, RefusedReason};
 use overtake_base::{Level, MessageId, QueueId, Sequence, UnixMillis};
 
 /// Answer to one command.
@@ -8,9 +8,9 @@ use overtake_base::{Level, MessageId, QueueId, Sequence, UnixMillis};
 pub enum Answer {
     /// The queue is not on this shard (deleted, or never created).
     NoQueue,
-    /// To `Configure`, `Delete`, `Unlease`, `RememberId` and `NoteRefused`.
+    /// To `Configure`, `Delete`, `Unlease`, `EndClaim` and `NoteRefused`.
     Done,
-    /// To `Enqueue`: one for each message, in order.
+    /// To `Enqueue` and `StoreClaimed`: one for each message, in order.
     Enqueued(Vec<EnqueueOutcome>),
     /// To `Lease`: deliveries in the order they were chosen. Fewer than asked, also none, is normal.
     Leased(Vec<Delivery>),
@@ -22,6 +22,45 @@ pub enum Answer {
     Purged(u64),
     /// To `Redrive`: how many moved or will move.
     Redriven(u64),
+    /// To `Claim`.
+    Claim(ClaimOutcome),
+    /// To `FenceClaim`: when the message was stored under the key, if it was.
+    Fenced(Option<UnixMillis>),
+}
+
+/// Outcome of a claim.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ClaimOutcome {
+    /// The key is claimed: the message can be stored.
+    Claimed(ClaimTicket),
+    /// The key answers for this message, which may be the one that it was to be claimed for.
+    Taken(MessageId),
+    /// It is claimed for another message that may or may not be stored.
+    Pending(PendingClaim),
+    /// The queue has no dedup window: its keys mean nothing.
+    Off,
+}
+
+/// A claim that nobody has ended yet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PendingClaim {
+    /// The message that the key is claimed for.
+    pub id: MessageId,
+    /// The newest claim for it.
+    pub claim: ClaimTicket,
+    /// How long ago that was.
+    pub age_ms: u64,
+}
+
+/// What is known of a dedup key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum KeyState {
+    /// Nothing: a message with it would be stored.
+    Free,
+    /// It answers for this message.
+    Taken(MessageId),
+    /// It is claimed.
+    Pending(PendingClaim),
 }
 
 /// Outcome for one message of an enqueue.
@@ -33,6 +72,12 @@ pub enum EnqueueOutcome {
     Duplicate(MessageId),
     /// Nothing stored.
     Refused(RefusedReason),
+    /// Nothing stored: the dedup key is claimed for a message of another shard, which may or may not be stored.
+    Pending(PendingClaim),
+    /// Nothing stored: this message was stored before, at this time, under this same claimed key.
+    StoredBefore(UnixMillis),
+    /// Nothing stored: the claim's deadline has passed, or the claim was fenced off.
+    Late,
 }
 
 /// One delivered message.

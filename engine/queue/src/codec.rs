@@ -1,10 +1,11 @@
 //! The bytes of one command. Tags are numbers given once; fields stand in the order of their declaration.
 
 use crate::command::{
-    Command, Extension, Lease, LeaseKey, LevelChoice, NewMessage, Pick, Redrive, RedriveSelection,
-    RefusedReason, Return, Room, VisibleWhen,
+    ClaimEnd, ClaimTicket, Command, Extension, Lease, LeaseKey, LevelChoice, NewMessage, Pick, Redrive,
+    RedriveSelection, RefusedReason, Return, Room, VisibleWhen,
 };
 use crate::scheduler::LevelSet;
+use bytes::Bytes;
 use overtake_base::limits::{ERROR_BYTES_MAX, WORKER_BYTES_MAX};
 use overtake_base::{
     Level, Malformed, MessageId, QueueConfig, QueueId, Reader, Sequence, UnixMillis, Writer,
@@ -21,8 +22,12 @@ const PURGE: u8 = 8;
 const PURGE_DEAD_LETTERS: u8 = 9;
 const REDRIVE: u8 = 10;
 const NOTE_REFUSED: u8 = 11;
-const REMEMBER_ID: u8 = 12;
 const REDRIVE_TURNS: u8 = 13;
+// 12 was a command of formats 1 and 2.
+const CLAIM: u8 = 20;
+const STORE_CLAIMED: u8 = 21;
+const END_CLAIM: u8 = 22;
+const FENCE_CLAIM: u8 = 23;
 
 /// Fewest bytes of a message, a lease key, an extension, a return and a pick: a count that the bytes left cannot hold
 /// is refused before anything is allocated for it.
@@ -36,6 +41,7 @@ const ID_BYTES: usize = 16;
 /// A command as it stands in its entry; only the one that carries bodies is worth not copying.
 pub(crate) enum RawCommand<'a> {
     Enqueue { queue: QueueId, messages: Vec<RawMessage<'a>> },
+    StoreClaimed { queue: QueueId, claim: ClaimTicket, message: RawMessage<'a> },
     Other(Command),
 }
 
@@ -105,9 +111,27 @@ pub(crate) fn write_command(out: &mut Writer<'_>, command: &Command) {
             head(out, REDRIVE_TURNS, *queue);
             write_room(out, *room);
         }
-        Command::RememberId { queue, id } => {
-            head(out, REMEMBER_ID, *queue);
+        Command::Claim { queue, key, id } => {
+            head(out, CLAIM, *queue);
+            out.bytes(key);
             out.u128(id.0);
+        }
+        Command::StoreClaimed { queue, claim, message } => {
+            head(out, STORE_CLAIMED, *queue);
+            write_ticket(out, claim);
+            write_message(out, message);
+        }
+        Command::EndClaim { queue, key, id, end } => {
+            head(out, END_CLAIM, *queue);
+            out.bytes(key);
+            out.u128(id.0);
+            write_end(out, *end);
+        }
+        Command::FenceClaim { queue, key, id, claim } => {
+            head(out, FENCE_CLAIM, *queue);
+            out.bytes(key);
+            out.u128(id.0);
+            write_ticket(out, claim);
         }
         Command::NoteRefused { queue, reason, count } => {
             head(out, NOTE_REFUSED, *queue);
@@ -146,6 +170,28 @@ fn write_message(out: &mut Writer<'_>, message: &NewMessage) {
     out.option(message.expires_in_ms, Writer::u64);
     out.bytes(&message.headers);
     out.bytes(&message.body);
+}
+
+pub(crate) fn write_ticket(out: &mut Writer<'_>, claim: &ClaimTicket) {
+    out.u64(claim.number);
+    out.u64(claim.deadline.0);
+}
+
+fn write_end(out: &mut Writer<'_>, end: ClaimEnd) {
+    match end {
+        ClaimEnd::Stored(at) => {
+            out.u8(0);
+            out.u64(at.0);
+        }
+        ClaimEnd::NotStored(number) => {
+            out.u8(1);
+            out.u64(number);
+        }
+        ClaimEnd::Void(number) => {
+            out.u8(2);
+            out.u64(number);
+        }
+    }
 }
 
 fn write_key(out: &mut Writer<'_>, key: &LeaseKey) {
@@ -241,7 +287,23 @@ pub(crate) fn read_command<'a>(input: &mut Reader<'a>) -> Result<RawCommand<'a>,
             },
         },
         REDRIVE_TURNS => Command::RedriveTurns { queue, room: read_room(input)? },
-        REMEMBER_ID => Command::RememberId { queue, id: MessageId(input.u128("id")?) },
+        CLAIM => Command::Claim { queue, key: read_dedup_key(input)?, id: MessageId(input.u128("id")?) },
+        STORE_CLAIMED => {
+            let claim = read_ticket(input)?;
+            return Ok(RawCommand::StoreClaimed { queue, claim, message: read_message(input)? });
+        }
+        END_CLAIM => Command::EndClaim {
+            queue,
+            key: read_dedup_key(input)?,
+            id: MessageId(input.u128("id")?),
+            end: read_end(input)?,
+        },
+        FENCE_CLAIM => Command::FenceClaim {
+            queue,
+            key: read_dedup_key(input)?,
+            id: MessageId(input.u128("id")?),
+            claim: read_ticket(input)?,
+        },
         NOTE_REFUSED => {
             Command::NoteRefused { queue, reason: read_reason(input)?, count: input.u64("count")? }
         }
@@ -292,6 +354,24 @@ fn read_message<'a>(input: &mut Reader<'a>) -> Result<RawMessage<'a>, Malformed>
         body,
         payload_offset,
         payload_length,
+    })
+}
+
+fn read_dedup_key(input: &mut Reader<'_>) -> Result<Bytes, Malformed> {
+    Ok(Bytes::copy_from_slice(input.bytes(usize::MAX, "dedup key")?))
+}
+
+pub(crate) fn read_ticket(input: &mut Reader<'_>) -> Result<ClaimTicket, Malformed> {
+    let number = input.u64("claim")?;
+    Ok(ClaimTicket { number, deadline: UnixMillis(input.u64("claim deadline")?) })
+}
+
+fn read_end(input: &mut Reader<'_>) -> Result<ClaimEnd, Malformed> {
+    Ok(match input.u8("claim end")? {
+        0 => ClaimEnd::Stored(UnixMillis(input.u64("stored at")?)),
+        1 => ClaimEnd::NotStored(input.u64("claim")?),
+        2 => ClaimEnd::Void(input.u64("claim")?),
+        _ => return Err(Malformed("claim end")),
     })
 }
 

@@ -42,9 +42,15 @@ pub enum Command {
     /// Take the turns of redrive jobs that have come, as far as there is room: only needed where the queue's home keeps its
     /// limits, because it is on several shards.
     RedriveTurns { queue: QueueId, room: Room },
-    /// Remember a client-made id for the dedup window here, where its id belongs, though its message lives where its dedup
-    /// key belongs: a repeat of the id alone is then recognised.
-    RememberId { queue: QueueId, id: MessageId },
+    /// Claim a dedup key, on its shard, for a message that lives on another one. See `claims.rs`.
+    Claim { queue: QueueId, key: Bytes, id: MessageId },
+    /// Store a message, on its id's shard, whose dedup key was claimed on another one.
+    StoreClaimed { queue: QueueId, claim: ClaimTicket, message: NewMessage },
+    /// Tell, on the key's shard, what became of a claim.
+    EndClaim { queue: QueueId, key: Bytes, id: MessageId, end: ClaimEnd },
+    /// Ask, on the id's shard, whether the message was stored under this key; if it was not, it never will be under this
+    /// claim or an earlier one.
+    FenceClaim { queue: QueueId, key: Bytes, id: MessageId, claim: ClaimTicket },
     /// Count refusals that never reached a log, so that totals survive restarts.
     NoteRefused { queue: QueueId, reason: RefusedReason, count: u64 },
 }
@@ -68,6 +74,27 @@ pub struct NewMessage {
     pub headers: Bytes,
     /// Opaque everywhere.
     pub body: Bytes,
+}
+
+/// One claim of a dedup key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ClaimTicket {
+    /// Counts the claims of the queue on the key's shard.
+    pub number: u64,
+    /// From then on, by the time of the shard that it lives on, the message is not stored under this claim.
+    pub deadline: UnixMillis,
+}
+
+/// What became of a claim.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ClaimEnd {
+    /// The message was stored under this key, at this time by its own shard or a moment later: the key answers for it,
+    /// for its window from then.
+    Stored(UnixMillis),
+    /// The claim of this number stored nothing, and will not.
+    NotStored(u64),
+    /// A fence says that neither the claim of this number nor an earlier one stored anything, or will.
+    Void(u64),
 }
 
 /// When a new message becomes visible.

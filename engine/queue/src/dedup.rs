@@ -1,6 +1,8 @@
 //! What a queue remembers of dedup keys and client-made ids, each until the end of its own window. A window runs from
 //! the first acceptance, whatever becomes of the message, and is that of the configuration of that moment.
 
+use crate::answer::KeyState;
+use crate::claims::Claims;
 use overtake_base::hash::Map;
 use overtake_base::planted::{Bug, is_planted};
 use overtake_base::{Malformed, MessageId, Reader, UnixMillis, Writer};
@@ -12,13 +14,20 @@ struct Remembered {
     until: UnixMillis,
 }
 
+struct RememberedId {
+    until: UnixMillis,
+    /// Hash of the dedup key, claimed on another shard, that the message was stored under; 0 = none.
+    key: u64,
+}
+
 /// Remembered keys and ids. Looked up by hash; forgotten in the order in which they were remembered.
 #[derive(Default)]
 pub(crate) struct Dedup {
     keys: Map<Arc<[u8]>, Remembered>,
     key_ends: VecDeque<(UnixMillis, Arc<[u8]>)>,
-    ids: Map<MessageId, UnixMillis>,
+    ids: Map<MessageId, RememberedId>,
     id_ends: VecDeque<(UnixMillis, MessageId)>,
+    pub(crate) claims: Claims,
 }
 
 impl Dedup {
@@ -32,7 +41,21 @@ impl Dedup {
 
     /// Whether this client-made id is remembered.
     pub(crate) fn has_id(&self, id: MessageId, now: UnixMillis) -> bool {
-        !self.ids.is_empty() && self.ids.get(&id).is_some_and(|until| *until > now)
+        !self.ids.is_empty() && self.ids.get(&id).is_some_and(|remembered| remembered.until > now)
+    }
+
+    /// Until when this client-made id is remembered as stored under this key, which was claimed on another shard.
+    pub(crate) fn id_under(&self, id: MessageId, key: &[u8], now: UnixMillis) -> Option<UnixMillis> {
+        let remembered = self.ids.get(&id).filter(|remembered| remembered.until > now)?;
+        (remembered.key == key_hash(key)).then_some(remembered.until)
+    }
+
+    /// What is known of a key.
+    pub(crate) fn key_state(&self, key: &[u8], now: UnixMillis) -> KeyState {
+        match self.by_key(key, now) {
+            Some(first) => KeyState::Taken(first),
+            None => self.claims.pending(key, now).map_or(KeyState::Free, KeyState::Pending),
+        }
     }
 
     pub(crate) fn remember_key(&mut self, key: &[u8], id: MessageId, until: UnixMillis) {
@@ -41,9 +64,13 @@ impl Dedup {
         self.keys.insert(key, Remembered { id, until });
     }
 
-    pub(crate) fn remember_id(&mut self, id: MessageId, until: UnixMillis) {
+    pub(crate) fn remember_id(&mut self, id: MessageId, until: UnixMillis, claimed_key: Option<&[u8]>) {
+        self.keep_id(id, until, claimed_key.map_or(0, key_hash));
+    }
+
+    fn keep_id(&mut self, id: MessageId, until: UnixMillis, key: u64) {
         self.id_ends.push_back((until, id));
-        self.ids.insert(id, until);
+        self.ids.insert(id, RememberedId { until, key });
     }
 
     /// Forgets what is over, at most `max` of each kind. Where a window became shorter, a key may stay in memory behind
@@ -58,17 +85,18 @@ impl Dedup {
         }
         for _ in 0..max {
             let Some((until, id)) = self.id_ends.pop_front_if(|(until, _)| *until <= now) else { break };
-            if self.ids.get(&id) == Some(&until) {
+            if self.ids.get(&id).is_some_and(|remembered| remembered.until == until) {
                 self.ids.remove(&id);
             }
         }
+        self.claims.forget(now, max);
     }
 
     /// When something can be forgotten next.
     pub(crate) fn next_end(&self) -> UnixMillis {
         let keys = self.key_ends.front().map_or(UnixMillis::NEVER, |(until, _)| *until);
         let ids = self.id_ends.front().map_or(UnixMillis::NEVER, |(until, _)| *until);
-        keys.min(ids)
+        keys.min(ids).min(self.claims.next_end())
     }
 
     /// Appends what is still remembered at `now`.
@@ -84,12 +112,17 @@ impl Dedup {
             out.u128(remembered.id.0);
             out.u64(remembered.until.0);
         }
-        let ids = self.id_ends.iter().filter(|(until, id)| *until > now && self.ids.get(id) == Some(until));
+        let ids = self.id_ends.iter().filter_map(|(until, id)| {
+            let current = self.ids.get(id).filter(|remembered| remembered.until == *until && *until > now);
+            current.map(|remembered| (id, remembered))
+        });
         out.u32(u32::try_from(ids.clone().count()).unwrap_or(u32::MAX));
-        for (until, id) in ids {
+        for (id, remembered) in ids {
             out.u128(id.0);
-            out.u64(until.0);
+            out.u64(remembered.until.0);
+            out.u64(remembered.key);
         }
+        self.claims.encode(out, now);
     }
 
     pub(crate) fn decode(input: &mut Reader<'_>) -> Result<Self, Malformed> {
@@ -99,12 +132,19 @@ impl Dedup {
             let id = MessageId(input.u128("dedup id")?);
             dedup.remember_key(key, id, UnixMillis(input.u64("dedup end")?));
         }
-        for _ in 0..input.count(usize::MAX, 24, "remembered ids")? {
+        for _ in 0..input.count(usize::MAX, 32, "remembered ids")? {
             let id = MessageId(input.u128("remembered id")?);
-            dedup.remember_id(id, UnixMillis(input.u64("remembered end")?));
+            let until = UnixMillis(input.u64("remembered end")?);
+            dedup.keep_id(id, until, input.u64("remembered key")?);
         }
+        dedup.claims = Claims::decode(input)?;
         Ok(if is_planted(Bug::ForgetDedup) { Self::default() } else { dedup })
     }
+}
+
+/// What is remembered of the key that an id was stored under; never 0.
+pub(crate) fn key_hash(key: &[u8]) -> u64 {
+    overtake_base::hash::stable(key).max(1)
 }
 
 #[cfg(test)]
@@ -130,8 +170,8 @@ mod tests {
     #[test]
     fn a_shorter_window_ends_on_time_behind_a_longer_one() {
         let mut dedup = Dedup::default();
-        dedup.remember_id(MessageId(1), AT(1_000));
-        dedup.remember_id(MessageId(2), AT(10));
+        dedup.remember_id(MessageId(1), AT(1_000), None);
+        dedup.remember_id(MessageId(2), AT(10), None);
         dedup.forget(AT(10), 10);
         assert!(dedup.has_id(MessageId(1), AT(10)) && !dedup.has_id(MessageId(2), AT(10)));
     }
@@ -141,12 +181,14 @@ mod tests {
         let mut dedup = Dedup::default();
         dedup.remember_key(b"gone", MessageId(1), AT(5));
         dedup.remember_key(b"k", MessageId(2), AT(100));
-        dedup.remember_id(MessageId(3), AT(50));
+        dedup.remember_id(MessageId(3), AT(50), Some(b"q"));
         let mut bytes = Vec::new();
         dedup.encode(&mut Writer(&mut bytes), AT(10));
         let restored = Dedup::decode(&mut Reader::new(&bytes)).unwrap();
         assert_eq!(restored.by_key(b"k", AT(99)), Some(MessageId(2)));
         assert!(restored.has_id(MessageId(3), AT(49)) && restored.keys.len() == 1);
+        assert_eq!(restored.id_under(MessageId(3), b"q", AT(49)), Some(AT(50)));
+        assert_eq!(restored.id_under(MessageId(3), b"k", AT(49)), None);
         for cut in 0..bytes.len() {
             assert!(Dedup::decode(&mut Reader::new(&bytes[..cut])).is_err());
         }

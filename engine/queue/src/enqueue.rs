@@ -1,6 +1,6 @@
 //! Storing messages: dedup is asked before any limit, limits before anything is stored.
 
-use crate::answer::{EnqueueOutcome, PayloadRef};
+use crate::answer::{EnqueueOutcome, KeyState, PayloadRef};
 use crate::codec::RawMessage;
 use crate::command::VisibleWhen;
 use crate::life_cycle::State;
@@ -8,7 +8,7 @@ use crate::message::{CLIENT_MADE_ID, Message};
 use crate::queue::Queue;
 use crate::shared::Shared;
 use overtake_base::planted::{Bug, is_planted};
-use overtake_base::{MessageId, Sequence, UnixMillis};
+use overtake_base::{Sequence, UnixMillis};
 
 impl Queue {
     /// Stores messages of the log entry `index`, one after the other: one that repeats an earlier one of the same batch
@@ -28,11 +28,15 @@ impl Queue {
         let now = shared.time;
         let window_ms = self.config.dedup_window_s.saturating_mul(1_000);
         let key = raw.dedup_key.filter(|_| window_ms > 0);
-        if let Some(first) = key.and_then(|key| self.dedup.by_key(key, now)) {
-            if let Some(key) = key.filter(|_| is_planted(Bug::RepeatExtendsWindow)) {
-                self.dedup.remember_key(key, first, now.plus_ms(window_ms));
+        match key.map_or(KeyState::Free, |key| self.dedup.key_state(key, now)) {
+            KeyState::Free => {}
+            KeyState::Taken(first) => {
+                if let Some(key) = key.filter(|_| is_planted(Bug::RepeatExtendsWindow)) {
+                    self.dedup.remember_key(key, first, now.plus_ms(window_ms));
+                }
+                return EnqueueOutcome::Duplicate(first);
             }
-            return EnqueueOutcome::Duplicate(first);
+            KeyState::Pending(claim) => return EnqueueOutcome::Pending(claim),
         }
         if self.dedup.has_id(raw.id, now) || self.find(shared, raw.id).is_some() {
             return EnqueueOutcome::Duplicate(raw.id);
@@ -46,21 +50,22 @@ impl Queue {
             self.dedup.remember_key(key, raw.id, until);
         }
         if raw.client_made_id && window_ms > 0 {
-            self.dedup.remember_id(raw.id, until);
+            self.dedup.remember_id(raw.id, until, None);
         }
+        self.take_in(shared, index, raw)
+    }
+
+    /// Stores a message that nothing speaks against.
+    pub(crate) fn take_in(
+        &mut self,
+        shared: &mut Shared,
+        index: u64,
+        raw: &RawMessage<'_>,
+    ) -> EnqueueOutcome {
         let message = self.new_message(shared, index, raw);
         self.totals.enqueued += 1;
         self.admit(shared, message, None);
         EnqueueOutcome::Stored
-    }
-
-    /// Remembers an id whose message lives on the shard of its dedup key.
-    pub(crate) fn remember_id(&mut self, shared: &mut Shared, id: MessageId) {
-        let window_ms = self.config.dedup_window_s.saturating_mul(1_000);
-        if window_ms > 0 && !self.dedup.has_id(id, shared.time) {
-            self.dedup.remember_id(id, shared.time.plus_ms(window_ms));
-            self.schedule_forgetting(shared);
-        }
     }
 
     fn new_message(&self, shared: &mut Shared, index: u64, raw: &RawMessage<'_>) -> Message {

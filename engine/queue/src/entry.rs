@@ -15,7 +15,7 @@ use overtake_base::codec::share;
 use overtake_base::{Malformed, Reader, UnixMillis, Writer};
 
 /// First byte of an entry. A new number for every change of the format.
-pub const ENTRY_FORMAT: u8 = 2;
+pub const ENTRY_FORMAT: u8 = 3;
 
 /// Appends a batch's bytes.
 pub fn encode_batch(batch: &Batch, out: &mut Vec<u8>) {
@@ -37,6 +37,9 @@ pub fn decode_batch(entry: &Bytes) -> Result<Batch, Malformed> {
         .map(|command| match command {
             RawCommand::Enqueue { queue, messages } => {
                 Command::Enqueue { queue, messages: messages.iter().map(|raw| owned(entry, raw)).collect() }
+            }
+            RawCommand::StoreClaimed { queue, claim, message } => {
+                Command::StoreClaimed { queue, claim, message: owned(entry, &message) }
             }
             RawCommand::Other(command) => command,
         })

@@ -13,6 +13,7 @@ pub mod rate;
 pub mod scheduler;
 pub mod stats;
 
+mod claims;
 mod codec;
 mod dead;
 mod dedup;

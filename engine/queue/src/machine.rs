@@ -7,7 +7,7 @@
 //! shard has not come to yet is not believed either: an expired lease's receipt is stale, an expired message is dropped
 //! instead of delivered. Then the commands are applied in order.
 
-use crate::answer::{Answer, CancelOutcome, DeadLetterView, MessageView, QueueStats, Summary};
+use crate::answer::{Answer, CancelOutcome, DeadLetterView, KeyState, MessageView, QueueStats, Summary};
 use crate::codec::RawCommand;
 use crate::command::{Command, RedriveSelection, Room};
 use crate::entry::RawBatch;
@@ -75,13 +75,18 @@ impl Machine {
                 return self
                     .with(queue, |queue, shared| Answer::Enqueued(queue.enqueue(shared, index, &messages)));
             }
+            RawCommand::StoreClaimed { queue, claim, message } => {
+                return self.with(queue, |queue, shared| {
+                    Answer::Enqueued(vec![queue.store_claimed(shared, index, claim, &message)])
+                });
+            }
             RawCommand::Other(command) => command,
         };
         match command {
             Command::Configure { queue, version, config } => self.configure(queue, version, config),
             Command::Delete { queue } => self.delete(queue),
-            // Enqueues came as they stand in the entry.
-            Command::Enqueue { .. } => Answer::NoQueue,
+            // These came as they stand in the entry.
+            Command::Enqueue { .. } | Command::StoreClaimed { .. } => Answer::NoQueue,
             Command::Lease { queue, lease } => {
                 self.with(queue, |queue, shared| Answer::Leased(queue.lease(shared, &lease)))
             }
@@ -109,10 +114,16 @@ impl Machine {
             Command::RedriveTurns { queue, mut room } => self.with(queue, |queue, shared| {
                 Answer::Redriven(queue.run_jobs(shared, ADVANCE_ITEMS_MAX, Some(&mut room)) as u64)
             }),
-            Command::RememberId { queue, id } => self.with(queue, |queue, shared| {
-                queue.remember_id(shared, id);
+            Command::Claim { queue, key, id } => {
+                self.with(queue, |queue, shared| Answer::Claim(queue.claim(shared, &key, id)))
+            }
+            Command::EndClaim { queue, key, id, end } => self.with(queue, |queue, shared| {
+                queue.end_claim(shared, &key, id, end);
                 Answer::Done
             }),
+            Command::FenceClaim { queue, key, id, claim } => {
+                self.with(queue, |queue, shared| Answer::Fenced(queue.fence_claim(shared, &key, id, claim)))
+            }
             Command::NoteRefused { queue, reason, count } => self.with(queue, |queue, _| {
                 let refused = &mut queue.totals.refused[reason as usize];
                 *refused = refused.saturating_add(count);
@@ -335,8 +346,30 @@ impl Machine {
     /// time stands still, and would have an ended window last for ever.
     #[must_use]
     pub fn dedup_lookup(&self, queue: QueueId, key: &[u8], now: UnixMillis) -> Option<MessageId> {
-        let queue = self.queues.get(&queue).filter(|queue| queue.config.dedup_window_s > 0)?;
-        queue.dedup.by_key(key, now.max(self.shared.time))
+        match self.key_state(queue, key, now) {
+            KeyState::Taken(first) => Some(first),
+            KeyState::Free | KeyState::Pending(_) => None,
+        }
+    }
+
+    /// What is known of a dedup key at `now`.
+    #[must_use]
+    pub fn key_state(&self, queue: QueueId, key: &[u8], now: UnixMillis) -> KeyState {
+        let queue = self.queues.get(&queue).filter(|queue| queue.config.dedup_window_s > 0);
+        queue.map_or(KeyState::Free, |queue| queue.dedup.key_state(key, now.max(self.shared.time)))
+    }
+
+    /// When the message with this id was stored under a dedup key that was claimed on another shard, while its window
+    /// lasts at `now`.
+    #[must_use]
+    pub fn stored_under(
+        &self,
+        queue: QueueId,
+        id: MessageId,
+        key: &[u8],
+        now: UnixMillis,
+    ) -> Option<UnixMillis> {
+        self.queues.get(&queue)?.stored_under(id, key, now.max(self.shared.time))
     }
 
     /// Whether a message with this id lives (a dead letter does) or its window does at `now`.

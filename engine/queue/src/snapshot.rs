@@ -24,7 +24,7 @@ use overtake_base::planted::{Bug, is_planted};
 use overtake_base::{Level, Malformed, QueueConfig, QueueId, Reader, ShardId, UnixMillis, Writer};
 
 const MAGIC: u32 = u32::from_le_bytes(*b"OVMS");
-const FORMAT: u8 = 2;
+const FORMAT: u8 = 3;
 /// Checksum domains of snapshots and of digests.
 const SNAPSHOT_DOMAIN: u64 = 0x6d61_6368_696e_6501;
 const DIGEST_DOMAIN: u64 = 0x6d61_6368_696e_6502;

@@ -1,7 +1,8 @@
-//! A key or an id is accepted once within its window, and repeats are answered with the first id.
+//! A key or an id is accepted once within its window, an id also while its message lives, and repeats are answered with
+//! the first id.
 
 use super::{Case, Found};
-use crate::facts::Message;
+use crate::facts::{Delivery, Message, Try};
 use crate::history::Call;
 use overtake_wire::message::{Request, Response};
 use std::collections::BTreeMap;
@@ -11,7 +12,8 @@ pub(super) fn check(case: &Case<'_>, found: &mut Found) {
     let mut by_key: BTreeMap<&[u8], Vec<&Message<'_>>> = BTreeMap::new();
     for message in case.queue.messages.values().chain(&case.queue.reborn) {
         check_once(case, message, window_ms, found);
-        if let Some(key) = &message.made.message.dedup_key {
+        check_one_life(message, found);
+        if let Some(Some(key)) = message.stored_key() {
             by_key.entry(key).or_default().push(message);
         }
     }
@@ -39,6 +41,32 @@ fn check_once(case: &Case<'_>, message: &Message<'_>, window_ms: u64, found: &mu
             if last - first < window_ms {
                 found.add(format!("{} was stored twice within its window", message.id));
             }
+        }
+    }
+}
+
+/// Never are there two messages of one id: between two deliveries of one of them there is no delivery of the other, nor
+/// was one stored.
+fn check_one_life(message: &Message<'_>, found: &mut Found) {
+    let place =
+        |delivery: &Delivery<'_>| (delivery.delivered.receipt.shard, delivery.delivered.receipt.sequence);
+    let mut lives: BTreeMap<_, (u64, u64)> = BTreeMap::new();
+    for delivery in &message.deliveries {
+        let life = lives.entry(place(delivery)).or_insert((delivery.end_ns, delivery.call.start_ns));
+        *life = (life.0.min(delivery.end_ns), life.1.max(delivery.call.start_ns));
+    }
+    for (life, (from_ns, to_ns)) in &lives {
+        let within = |start_ns: u64, end_ns: u64| start_ns > *from_ns && end_ns < *to_ns;
+        let others = message.deliveries.iter().filter(|delivery| place(delivery) != *life);
+        let again = message
+            .tries
+            .iter()
+            .filter(|attempt| matches!(attempt.outcome, Some(Ok(e)) if !e.duplicate && e.id == message.id));
+        let answered_ns = |attempt: &Try<'_>| attempt.call.answer().map_or(u64::MAX, |(end_ns, _)| end_ns);
+        if others.into_iter().any(|other| within(other.call.start_ns, other.end_ns))
+            || again.into_iter().any(|attempt| within(attempt.call.start_ns, answered_ns(attempt)))
+        {
+            found.add(format!("{} was there twice, one of them as {life:?}", message.id));
         }
     }
 }
@@ -103,13 +131,20 @@ fn check_answers(case: &Case<'_>, found: &mut Found) {
             if !answer.duplicate && own.is_some_and(|own| own != answer.id) {
                 found.add(format!("{own:?} was stored as {}", answer.id));
             }
-            let key = message.made.message.dedup_key.as_ref();
             let first = case.queue.messages.get(&answer.id);
-            let same_key =
-                first.is_some_and(|first| key.is_some() && first.made.message.dedup_key.as_ref() == key);
+            let same_key = first.is_some_and(|first| {
+                attempt.key.is_some() && first.tries.iter().any(|other| other.key == attempt.key)
+            });
             // A first message that nobody saw or named otherwise may be one of unknown fate.
             if answer.duplicate && own != Some(answer.id) && !same_key && first.is_some() {
                 found.add(format!("message {} is no repeat of {}", message.number, answer.id));
+            }
+            // A repeat claims nothing.
+            let stored_key = first.and_then(Message::stored_key);
+            if answer.duplicate && own != Some(answer.id) && stored_key.is_some_and(|key| key != attempt.key)
+            {
+                found
+                    .add(format!("{} was not stored under the key of message {}", answer.id, message.number));
             }
             if answer.duplicate && case.queue.plan.dedup_window_ms == 0 && own != Some(answer.id) {
                 found.add(format!("message {} was called a repeat, but keys are off", message.number));

@@ -57,6 +57,8 @@ pub struct Workload {
     clients: Vec<Client>,
     sessions: BTreeMap<SessionId, usize>,
     random: Random,
+    /// For the keys of repeats alone.
+    other_keys: Random,
     /// Ids that some answer named.
     ids: Vec<(usize, MessageId)>,
     /// Receipts that were settled, or given away.
@@ -90,6 +92,7 @@ impl Workload {
             clients,
             sessions: BTreeMap::new(),
             random: Random::new(seed, "workload"),
+            other_keys: Random::new(seed, "workload, other keys"),
             ids: Vec::new(),
             old_receipts: Vec::new(),
             repeatable: Vec::new(),

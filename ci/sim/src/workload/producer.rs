@@ -14,8 +14,20 @@ impl Workload {
             let at = self.random.below(self.repeatable.len() as u64) as usize;
             let number = self.repeatable[at];
             let made = history.made[number as usize].clone();
-            let request = Request::Enqueue { queue: self.name(made.queue), messages: vec![made.message] };
-            return Asked { queue: made.queue, request, numbers: vec![number] };
+            let mut numbers = vec![number];
+            let mut messages = vec![self.with_other_key(made.message)];
+            // Some in a batch: what is left of their meanings is their order.
+            while plan.other_keys_ppm > 0 && self.other_keys.chance_ppm(200_000) && numbers.len() < 5 {
+                let at = self.other_keys.below(self.repeatable.len() as u64) as usize;
+                let more = &history.made[self.repeatable[at] as usize];
+                let bytes: usize = messages.iter().map(|message| message.body.len()).sum();
+                if more.queue == made.queue && bytes + more.message.body.len() <= plan.batch_bytes_max {
+                    numbers.push(self.repeatable[at]);
+                    messages.push(self.with_other_key(more.message.clone()));
+                }
+            }
+            let request = Request::Enqueue { queue: self.name(made.queue), messages };
+            return Asked { queue: made.queue, request, numbers };
         }
         let queue = self.a_queue();
         let count = if self.chance(plan.batches_ppm) { 1 + self.random.below(plan.batch_max) } else { 1 };
@@ -42,9 +54,20 @@ impl Workload {
         // The same message twice in one batch.
         if self.chance(plan.repeats_ppm / 4) && messages[0].id.is_some() {
             numbers.push(numbers[0]);
-            messages.push(messages[0].clone());
+            messages.push(self.with_other_key(messages[0].clone()));
         }
         Asked { queue, request: Request::Enqueue { queue: self.name(queue), messages }, numbers }
+    }
+
+    /// The message, in some runs now and then with another key than it was made with, or none.
+    fn with_other_key(&mut self, message: EnqueueMessage) -> EnqueueMessage {
+        let plan = self.plan.messages;
+        if plan.other_keys_ppm == 0 || !self.other_keys.chance_ppm(plan.other_keys_ppm) {
+            return message;
+        }
+        let key = self.other_keys.below(plan.dedup_keys.min(1_000) + 1);
+        let dedup_key = (key > 0).then(|| format!("key-{}", key - 1).into_bytes().into());
+        EnqueueMessage { dedup_key, ..message }
     }
 
     fn make(&mut self, queue: usize, number: Number, world: &World) -> EnqueueMessage {

@@ -1,5 +1,6 @@
 //! Tests of the state machine through its own door: encoded entries in, answers out.
 
+mod claims;
 mod dead;
 mod deadlines;
 mod enqueue;
@@ -8,7 +9,7 @@ mod lease;
 mod settle;
 mod snapshot;
 
-use crate::answer::{Answer, Delivery, EnqueueOutcome, QueueStats, SettleOutcome};
+use crate::answer::{Answer, ClaimOutcome, Delivery, EnqueueOutcome, QueueStats, SettleOutcome};
 use crate::command::{
     Batch, Command, Extension, Lease, LeaseKey, LevelChoice, NewMessage, Redrive, RedriveSelection, Return,
     VisibleWhen,
@@ -84,6 +85,13 @@ impl Shard {
     pub(crate) fn enqueue(&mut self, messages: Vec<NewMessage>) -> Vec<EnqueueOutcome> {
         match self.one(Command::Enqueue { queue: QUEUE, messages }) {
             Answer::Enqueued(outcomes) => outcomes,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(crate) fn claim(&mut self, key: &'static str, id: u128) -> ClaimOutcome {
+        match self.one(Command::Claim { queue: QUEUE, key: key.into(), id: MessageId(id) }) {
+            Answer::Claim(outcome) => outcome,
             other => panic!("{other:?}"),
         }
     }

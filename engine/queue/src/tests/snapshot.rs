@@ -43,7 +43,7 @@ fn every_command() -> Batch {
     let mut commands = vec![
         Command::Configure { queue: QueueId(1), version: 2, config: QueueConfig::with_defaults(2, 1) },
         Command::Delete { queue: QueueId(1) },
-        Command::Enqueue { queue: QueueId(1), messages: vec![message] },
+        Command::Enqueue { queue: QueueId(1), messages: vec![message.clone()] },
         Command::Unlease { queue: QueueId(1), leases: vec![key] },
         Command::Settle {
             queue: QueueId(1),
@@ -56,6 +56,15 @@ fn every_command() -> Batch {
         Command::PurgeDeadLetters { queue: QueueId(1) },
         Command::NoteRefused { queue: QueueId(1), reason: RefusedReason::NoQuorum, count: 6 },
     ];
+    let (queue, key, id) = (QueueId(1), Bytes::from("k"), MessageId(5));
+    let claim = ClaimTicket { number: 7, deadline: UnixMillis(8) };
+    let ends = [ClaimEnd::Stored(UnixMillis(9)), ClaimEnd::NotStored(7), ClaimEnd::Void(7)];
+    commands.extend([
+        Command::Claim { queue, key: key.clone(), id },
+        Command::StoreClaimed { queue, claim, message },
+        Command::FenceClaim { queue, key: key.clone(), id, claim },
+    ]);
+    commands.extend(ends.map(|end| Command::EndClaim { queue, key: key.clone(), id, end }));
     commands.extend(choices.map(|choice| Command::Lease { queue: QueueId(1), lease: lease(choice) }));
     commands.push(Command::RedriveTurns { queue: QUEUE, room: Room { messages: 13, bytes: 14 } });
     commands.extend(selections.map(|selection| Command::Redrive {
@@ -86,7 +95,7 @@ fn golden_bytes_of_an_entry() {
     // headers, body.
     assert_eq!(
         one(&commands[2]),
-        "02221100000000000001000000\
+        "03221100000000000001000000\
          0301000000\
          01000000\
          04030201000000000000000000000000\
@@ -100,10 +109,24 @@ fn golden_bytes_of_an_entry() {
     );
     assert_eq!(
         one(&commands[4]),
-        "0222110000000000000100000006010000000100000009000000000000000200000001000000090000000000000002000000\
+        "0322110000000000000100000006010000000100000009000000000000000200000001000000090000000000000002000000\
          03000000000000000100000009000000000000000200000001040000000000000001010000006\
          5"
         .replace(char::is_whitespace, "")
+    );
+    // Claimed: tag, queue, number, deadline, then the message as above.
+    assert!(one(&commands[10]).starts_with(
+        "0322110000000000000100000015010000000700000000000000080000000000000004030201000000000000000000000000"
+    ));
+    // Ended as not stored: tag, queue, key, id, how, number.
+    assert_eq!(
+        one(&commands[13]),
+        "03221100000000000001000000\
+         1601000000\
+         010000006b\
+         05000000000000000000000000000000\
+         010700000000000000"
+            .replace(char::is_whitespace, "")
     );
     // The whole of it, so that no command's bytes change unseen.
     let all = encoded(&every_command());
@@ -111,7 +134,7 @@ fn golden_bytes_of_an_entry() {
 }
 
 /// Length and hash of the entry with every command.
-const GOLDEN: (usize, u64) = (583, 11_381_962_705_714_364_620);
+const GOLDEN: (usize, u64) = (832, 8_455_446_487_944_764_466);
 
 #[test]
 fn an_entry_is_read_as_it_was_written() {
@@ -183,6 +206,11 @@ fn filled() -> Machine {
     });
     shard.redrive(RedriveSelection::All, Some(10));
     shard.lease(3);
+    for (key, id) in [("claimed", 30), ("claimed", 30), ("also", 31)] {
+        shard.claim(key, id);
+    }
+    let claim = ClaimTicket { number: 9, deadline: UnixMillis(shard.now + 50) };
+    shard.one(Command::FenceClaim { queue: QUEUE, key: "fenced".into(), id: MessageId(32), claim });
     shard.machine
 }
 

@@ -8,8 +8,8 @@ use crate::model::mutation::Mutation;
 use bytes::Bytes;
 use core::fmt::Debug;
 use overtake_base::{Level, MessageId, QueueId, ShardId, UnixMillis};
-use overtake_queue::answer::{Answer, DeadLetterView, MessageView, QueueStats, Summary};
-use overtake_queue::command::{Batch, Command, LeaseKey, RedriveSelection};
+use overtake_queue::answer::{Answer, ClaimOutcome, DeadLetterView, MessageView, QueueStats, Summary};
+use overtake_queue::command::{Batch, ClaimTicket, Command, LeaseKey, RedriveSelection};
 use overtake_queue::entry::encode_batch;
 use overtake_queue::machine::{Machine, PeekFilter};
 use std::collections::{BTreeMap, BTreeSet};
@@ -55,7 +55,18 @@ pub struct Pair {
     pub ids: Vec<MessageId>,
     /// Dedup keys that were ever given.
     pub dedup_keys: BTreeSet<Bytes>,
+    /// Claims made, in that order.
+    pub claims: Vec<MadeClaim>,
     pub commands: u64,
+}
+
+/// A claim as its claimer knows it.
+#[derive(Clone)]
+pub struct MadeClaim {
+    pub queue: QueueId,
+    pub key: Bytes,
+    pub id: MessageId,
+    pub claim: ClaimTicket,
 }
 
 impl Pair {
@@ -67,6 +78,7 @@ impl Pair {
             keys: Vec::new(),
             ids: Vec::new(),
             dedup_keys: BTreeSet::new(),
+            claims: Vec::new(),
             commands: 0,
         }
     }
@@ -107,6 +119,13 @@ impl Pair {
                 self.keys.extend(deliveries.iter().map(|delivery| delivery.key));
             }
         }
+        for (command, answer) in commands.iter().zip(&answers) {
+            if let (Command::Claim { queue, key, id }, Answer::Claim(ClaimOutcome::Claimed(claim))) =
+                (command, answer)
+            {
+                self.claims.push(MadeClaim { queue: *queue, key: key.clone(), id: *id, claim: *claim });
+            }
+        }
         let expected = self.model.apply(self.index, &batch, &entry);
         Ok((answers, expected))
     }
@@ -123,6 +142,10 @@ impl Pair {
             if let Command::Enqueue { messages, .. } = command {
                 self.ids.extend(messages.iter().map(|message| message.id));
                 self.dedup_keys.extend(messages.iter().filter_map(|message| message.dedup_key.clone()));
+            }
+            if let Command::StoreClaimed { message, .. } = command {
+                self.ids.push(message.id);
+                self.dedup_keys.extend(message.dedup_key.clone());
             }
         }
     }
@@ -183,11 +206,10 @@ impl Pair {
         same("caps", &self.machine.limiter(id).is_some(), &capped)?;
         for key in &self.dedup_keys {
             let claimed = queue.key_claimed(key, now);
-            same(
-                &format!("dedup key {key:?}"),
-                &self.machine.dedup_lookup(id, key, self.machine.time()),
-                &claimed,
-            )?;
+            let found = self.machine.dedup_lookup(id, key, self.machine.time());
+            same(&format!("dedup key {key:?}"), &found, &claimed)?;
+            let state = self.machine.key_state(id, key, self.machine.time());
+            same(&format!("dedup key {key:?}"), &state, &queue.key_state(key, now))?;
         }
         for message in self.sample_of_ids() {
             let lives = queue.id_lives(message, now);

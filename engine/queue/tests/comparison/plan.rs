@@ -79,7 +79,10 @@ pub enum Action {
         messages: u64,
         bytes: u64,
     },
-    RememberId(Id),
+    /// Of one of a few keys.
+    Claim(u8, Id),
+    /// A step of a claim that was made, in the queue that it was made in.
+    OfClaim(Index, ClaimStep),
     NoteRefused(RefusedReason, u64),
 }
 
@@ -96,6 +99,17 @@ pub enum Which {
     All,
     Ids(Vec<Id>),
     FromPriority(u8),
+}
+
+/// What follows a claim, in any order and number.
+#[derive(Clone, Debug)]
+pub enum ClaimStep {
+    Store(Post),
+    /// So many milliseconds ago.
+    Stored(u64),
+    NotStored,
+    Void,
+    Fence,
 }
 
 /// Which lease.
@@ -232,8 +246,25 @@ fn action() -> impl Strategy<Value = Action> {
         1 => Just(Action::PurgeDeadLetters),
         12 => redrive(),
         4 => (0u64..6, 0u64..200).prop_map(|(messages, bytes)| Action::RedriveTurns { messages, bytes }),
-        1 => id().prop_map(Action::RememberId),
+        12 => claim(),
+        24 => (any::<Index>(), claim_step()).prop_map(|(at, step)| Action::OfClaim(at, step)),
         1 => (reason(), 0u64..5).prop_map(|(reason, count)| Action::NoteRefused(reason, count)),
+    ]
+}
+
+/// Of few keys for few messages, so that they meet.
+fn claim() -> impl Strategy<Value = Action> {
+    let id = prop_oneof![6 => (0u8..2).prop_map(Id::Few), 1 => id()];
+    (prop_oneof![3 => 0u8..2, 1 => 0u8..12], id).prop_map(|(key, id)| Action::Claim(key, id))
+}
+
+fn claim_step() -> impl Strategy<Value = ClaimStep> {
+    prop_oneof![
+        5 => post().prop_map(ClaimStep::Store),
+        2 => (0u64..900).prop_map(ClaimStep::Stored),
+        2 => Just(ClaimStep::NotStored),
+        1 => Just(ClaimStep::Void),
+        2 => Just(ClaimStep::Fence),
     ]
 }
 

@@ -1,14 +1,16 @@
 //! Turns the places that a plan names into the queues, messages and leases that there are, and runs it.
 
-use super::plan::{Action, Choice, Draft, Id, Key, Passing, Post, QUEUES, Step, Text, Turn, When, Which};
-use super::{Difference, Pair, START};
+use super::plan::{
+    Action, Choice, ClaimStep, Draft, Id, Key, Passing, Post, QUEUES, Step, Text, Turn, When, Which,
+};
+use super::{Difference, MadeClaim, Pair, START};
 use crate::model::mutation::Mutation;
 use bytes::Bytes;
 use overtake_base::{Level, MessageId, QueueConfig, QueueId, Sequence, UnixMillis};
 use overtake_queue::answer::Totals;
 use overtake_queue::command::{
-    Command, Extension, Lease, LeaseKey, LevelChoice, NewMessage, Pick, Redrive, RedriveSelection, Return,
-    Room, VisibleWhen,
+    ClaimEnd, Command, Extension, Lease, LeaseKey, LevelChoice, NewMessage, Pick, Redrive, RedriveSelection,
+    Return, Room, VisibleWhen,
 };
 use proptest::sample::Index;
 
@@ -143,12 +145,33 @@ impl Run {
                 };
                 Command::Redrive { queue, redrive }
             }
-            Action::RememberId(id) => Command::RememberId { queue, id: self.id(id) },
+            Action::Claim(key, id) => Command::Claim { queue, key: dedup_key(*key), id: self.id(id) },
+            Action::OfClaim(..) if self.pair.claims.is_empty() => Command::Purge { queue: self.last_deleted },
+            Action::OfClaim(at, step) => self.of_claim(levels, at, step),
             Action::NoteRefused(reason, count) => {
                 Command::NoteRefused { queue, reason: *reason, count: *count }
             }
         };
         vec![command]
+    }
+
+    /// Mostly of the last claims: their times run out.
+    fn of_claim(&mut self, levels: u8, at: &Index, step: &ClaimStep) -> Command {
+        let claims = &self.pair.claims;
+        let MadeClaim { queue, key, id, claim } =
+            claims[claims.len() - 1 - at.index(claims.len().min(12))].clone();
+        let end = match step {
+            ClaimStep::Store(post) => {
+                let message = self.message(levels, post);
+                let message = NewMessage { id, client_made_id: true, dedup_key: Some(key), ..message };
+                return Command::StoreClaimed { queue, claim, message };
+            }
+            ClaimStep::Fence => return Command::FenceClaim { queue, key, id, claim },
+            ClaimStep::Stored(ago_ms) => ClaimEnd::Stored(UnixMillis(self.pair.now().0 - ago_ms)),
+            ClaimStep::NotStored => ClaimEnd::NotStored(claim.number),
+            ClaimStep::Void => ClaimEnd::Void(claim.number),
+        };
+        Command::EndClaim { queue, key, id, end }
     }
 
     fn message(&mut self, levels: u8, post: &Post) -> NewMessage {
@@ -163,7 +186,7 @@ impl Run {
                 When::AfterMs(ms) => VisibleWhen::AfterMs(ms),
                 When::At(ms) => VisibleWhen::At(UnixMillis(now.0.saturating_add_signed(ms))),
             },
-            dedup_key: post.dedup_key.map(|n| Bytes::from(vec![b'k', n])),
+            dedup_key: post.dedup_key.map(dedup_key),
             expires_in_ms: post.expires_in_ms,
             headers: Bytes::from(format!("message {:08}", self.messages_made)),
             body: Bytes::from(vec![b'.'; post.body_bytes]),
@@ -242,6 +265,10 @@ impl Run {
             Which::FromPriority(level) => RedriveSelection::FromPriority(level_of(levels, *level)),
         }
     }
+}
+
+fn dedup_key(n: u8) -> Bytes {
+    Bytes::from(vec![b'k', n])
 }
 
 /// Levels from 100 on stay beyond the queue's.

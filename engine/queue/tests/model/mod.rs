@@ -5,6 +5,7 @@
 //! The model takes decoded commands, the machine takes entries; where a payload stands in an entry the model finds by
 //! looking for its bytes.
 
+pub mod claims;
 pub mod lease;
 pub mod message;
 pub mod mutation;
@@ -134,7 +135,15 @@ impl Model {
             Command::RedriveTurns { room, .. } => {
                 return Answer::Redriven(queue.run_jobs(shard, Some(*room)));
             }
-            Command::RememberId { id, .. } => queue.remember_id(shard, *id),
+            Command::Claim { key, id, .. } => return Answer::Claim(queue.claim(shard, key, *id)),
+            Command::StoreClaimed { claim, message, .. } => {
+                let outcome = queue.store_claimed(shard, index, *claim, message, entry);
+                return Answer::Enqueued(vec![outcome]);
+            }
+            Command::EndClaim { key, id, end, .. } => queue.end_claim(shard, key, *id, *end),
+            Command::FenceClaim { key, id, claim, .. } => {
+                return Answer::Fenced(queue.fence_claim(shard, key, *id, *claim));
+            }
             Command::NoteRefused { reason, count, .. } => queue.totals.refused[*reason as usize] += count,
         }
         Answer::Done
@@ -176,7 +185,10 @@ pub fn queue_of(command: &Command) -> QueueId {
         | Command::PurgeDeadLetters { queue }
         | Command::Redrive { queue, .. }
         | Command::RedriveTurns { queue, .. }
-        | Command::RememberId { queue, .. }
+        | Command::Claim { queue, .. }
+        | Command::StoreClaimed { queue, .. }
+        | Command::EndClaim { queue, .. }
+        | Command::FenceClaim { queue, .. }
         | Command::NoteRefused { queue, .. } => *queue,
     }
 }

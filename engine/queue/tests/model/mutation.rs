@@ -24,6 +24,16 @@ pub enum Mutation {
     RepeatExtendsWindow,
     /// An ack frees the message's key.
     AckFreesKey,
+    /// A claimed key keeps nobody out.
+    ClaimsHoldNothing,
+    /// One attempt that came to nothing ends the claims of all.
+    OneAttemptEndsAll,
+    /// A fence against an earlier claim ends a newer one.
+    OldFenceVoidsNewClaim,
+    /// A fence forbids nothing.
+    FenceIsALook,
+    /// A message is stored under a claim of any age.
+    ClaimsNeverLapse,
     /// Repeats are refused when the queue is full.
     LimitsBeforeDedup,
     /// Leased messages take no room.
@@ -74,7 +84,7 @@ pub enum Mutation {
 
 impl Mutation {
     /// All faults.
-    pub const ALL: [Self; 32] = [
+    pub const ALL: [Self; 37] = [
         Self::ReturnToTheTail,
         Self::ReturnRenewsLife,
         Self::LifeRunsFromEnqueue,
@@ -84,6 +94,11 @@ impl Mutation {
         Self::DeadIsStale,
         Self::RepeatExtendsWindow,
         Self::AckFreesKey,
+        Self::ClaimsHoldNothing,
+        Self::OneAttemptEndsAll,
+        Self::OldFenceVoidsNewClaim,
+        Self::FenceIsALook,
+        Self::ClaimsNeverLapse,
         Self::LimitsBeforeDedup,
         Self::LeasedTakeNoRoom,
         Self::OneFailureMore,

@@ -1,13 +1,14 @@
 //! One queue of the model: storing, dedup, limits, cancelling, purging, starvation.
 
 use super::Shard;
+use super::claims::{Claim, Fence};
 use super::message::{Message, State};
 use super::mutation::Mutation;
 use super::rate::RateLimiter;
 use super::scheduler::Scheduler;
 use bytes::Bytes;
 use overtake_base::{Level, MessageId, QueueConfig, Sequence, UnixMillis};
-use overtake_queue::answer::{CancelOutcome, EnqueueOutcome, PayloadRef, Totals};
+use overtake_queue::answer::{CancelOutcome, EnqueueOutcome, KeyState, PayloadRef, Totals};
 use overtake_queue::command::{NewMessage, RefusedReason, VisibleWhen};
 
 pub struct Queue {
@@ -16,8 +17,11 @@ pub struct Queue {
     pub messages: Vec<Message>,
     /// Claimed dedup keys: key, the first message's id, end of the window.
     pub keys: Vec<(Bytes, MessageId, UnixMillis)>,
-    /// Client-made ids that are remembered: id, end of the window.
-    pub ids: Vec<(MessageId, UnixMillis)>,
+    /// Client-made ids that are remembered: id, end of the window, the key claimed elsewhere that it was stored under.
+    pub ids: Vec<(MessageId, UnixMillis, Option<Bytes>)>,
+    pub claims: Vec<Claim>,
+    pub claims_made: u64,
+    pub fences: Vec<Fence>,
     pub scheduler: Scheduler,
     pub limiter: RateLimiter,
     pub totals: Totals,
@@ -34,6 +38,9 @@ impl Queue {
             messages: Vec::new(),
             keys: Vec::new(),
             ids: Vec::new(),
+            claims: Vec::new(),
+            claims_made: 0,
+            fences: Vec::new(),
             scheduler: Scheduler::new(&config, mutation),
             limiter: RateLimiter::new(&config.rate_caps, now),
             totals: Totals::default(),
@@ -58,13 +65,19 @@ impl Queue {
             return EnqueueOutcome::Refused(reason);
         }
         if let Some(first) = self.first_accepted(shard, message) {
-            return EnqueueOutcome::Duplicate(first);
+            return first;
         }
         if let Some(reason) = refused {
             self.totals.refused[reason as usize] += 1;
             return EnqueueOutcome::Refused(reason);
         }
         self.remember(shard, message);
+        self.take_in(shard, index, message, entry);
+        EnqueueOutcome::Stored
+    }
+
+    pub fn take_in(&mut self, shard: &mut Shard, index: u64, message: &NewMessage, entry: &[u8]) {
+        let body_bytes = message.body.len() as u64;
         self.totals.enqueued += 1;
         let now = shard.now;
         let until = match message.visible {
@@ -95,11 +108,10 @@ impl Queue {
         } else {
             self.appear(shard, at);
         }
-        EnqueueOutcome::Stored
     }
 
-    /// The id that was accepted first, where this message repeats it. The key decides before the id.
-    fn first_accepted(&mut self, shard: &Shard, message: &NewMessage) -> Option<MessageId> {
+    /// What was accepted first, where this message repeats it. The key decides before the id.
+    fn first_accepted(&mut self, shard: &Shard, message: &NewMessage) -> Option<EnqueueOutcome> {
         let window_ms = self.config.dedup_window_s * 1_000;
         if let Some(key) = message.dedup_key.as_ref().filter(|_| window_ms > 0) {
             let claim = self.keys.iter_mut().find(|(claimed, _, end)| claimed == key && *end > shard.now);
@@ -107,16 +119,21 @@ impl Queue {
                 if shard.has(Mutation::RepeatExtendsWindow) {
                     *end = shard.now.plus_ms(window_ms);
                 }
-                return Some(*first);
+                return Some(EnqueueOutcome::Duplicate(*first));
+            }
+            if let KeyState::Pending(claim) = self.key_state(key, shard.now)
+                && !shard.has(Mutation::ClaimsHoldNothing)
+            {
+                return Some(EnqueueOutcome::Pending(claim));
             }
         }
-        self.id_lives(message.id, shard.now).then_some(message.id)
+        self.id_lives(message.id, shard.now).then_some(EnqueueOutcome::Duplicate(message.id))
     }
 
     /// Claims the message's key and id for the window that the queue has now.
     fn remember(&mut self, shard: &Shard, message: &NewMessage) {
         self.keys.retain(|(.., end)| *end > shard.now);
-        self.ids.retain(|(_, end)| *end > shard.now);
+        self.ids.retain(|(_, end, _)| *end > shard.now);
         let end = shard.now.plus_ms(self.config.dedup_window_s * 1_000);
         if end == shard.now {
             return;
@@ -125,22 +142,13 @@ impl Queue {
             self.keys.push((key.clone(), message.id, end));
         }
         if message.client_made_id {
-            self.ids.push((message.id, end));
-        }
-    }
-
-    /// Remembers an id whose message lives on another shard.
-    pub fn remember_id(&mut self, shard: &Shard, id: MessageId) {
-        let end = shard.now.plus_ms(self.config.dedup_window_s * 1_000);
-        let remembered = self.ids.iter().any(|(known, end)| *known == id && *end > shard.now);
-        if end > shard.now && !remembered {
-            self.ids.push((id, end));
+            self.ids.push((message.id, end, None));
         }
     }
 
     pub fn id_lives(&self, id: MessageId, now: UnixMillis) -> bool {
         self.messages.iter().any(|message| message.id == id)
-            || self.ids.iter().any(|(remembered, end)| *remembered == id && *end > now)
+            || self.ids.iter().any(|(remembered, end, _)| *remembered == id && *end > now)
     }
 
     pub fn key_claimed(&self, key: &[u8], now: UnixMillis) -> Option<MessageId> {

@@ -117,7 +117,12 @@ fn shard() {
         worker: Some("w".into()),
         choice: LevelChoice::Scheduled,
     };
-    let redrive = Redrive { selection: RedriveSelection::All, priority: None, rate_per_1000_s: Some(1_000) };
+    let redrive = Redrive {
+        selection: RedriveSelection::All,
+        priority: None,
+        rate_per_1000_s: Some(1_000),
+        room: None,
+    };
     let batches = [
         (1_000, vec![Command::Configure { queue: QUEUE, version: 1, config }]),
         (

@@ -7,6 +7,7 @@ use crate::storage::FetchKind;
 use crate::{Core, Operation, OperationId, Output};
 use overtake_base::{CoreId, QueueId, ShardId};
 use overtake_queue::answer::{Answer, KeyState};
+use overtake_queue::cold::Loaded;
 use overtake_queue::command::Command;
 
 /// Which part of which operation a call was made for.
@@ -63,25 +64,29 @@ impl Core {
     fn read(&mut self, caller: Caller, shard: ShardId, read: Read) {
         let Some(replica) = self.replicas.get(&shard) else { return };
         let (machine, now) = (&replica.machine, self.time);
+        let loaded = Loaded::default();
         let (queue, reply) = match read {
             Read::Stats { queue } => (queue, ShardReply::Stats(machine.stats(queue, now))),
             Read::Peek { queue, filter, after, limit } => {
-                let (views, upto) = cut_page(machine.peek(queue, filter, after, limit + 1), limit);
+                let views = machine.peek(queue, filter, after, limit + 1, &loaded).unwrap_or_default();
+                let (views, upto) = cut_page(views, limit);
                 return self.fetch(caller, shard, queue, FetchKind::Peeked(views, upto));
             }
             Read::DeadLetters { queue, after, limit } => {
                 let (views, upto) = cut_page(machine.dead_letters(queue, after, limit + 1), limit);
                 return self.fetch(caller, shard, queue, FetchKind::Dead(views, upto));
             }
-            Read::Inspect { queue, id } => (queue, ShardReply::Inspected(machine.inspect(queue, id))),
+            Read::Inspect { queue, id } => {
+                (queue, ShardReply::Inspected(machine.inspect(queue, id, &loaded).unwrap_or_default()))
+            }
             Read::CountDead { queue, selection } => {
                 (queue, ShardReply::Count(machine.count_dead(queue, &selection)))
             }
             Read::Lookup { queue, key, id } => {
                 let by_key = key.map_or(KeyState::Free, |key| machine.key_state(queue, &key, now));
-                let by_id = || id.filter(|id| machine.id_lookup(queue, *id, now));
+                let lives = |id: &MessageId| machine.id_lookup(queue, *id, now, &loaded).unwrap_or_default();
                 let found = match by_key {
-                    KeyState::Free => by_id().map_or(KeyState::Free, KeyState::Taken),
+                    KeyState::Free => id.filter(lives).map_or(KeyState::Free, KeyState::Taken),
                     known => known,
                 };
                 (queue, ShardReply::Found(found))
@@ -263,6 +268,8 @@ pub(crate) fn queue_of(command: &Command) -> QueueId {
         | Command::StoreClaimed { queue, .. }
         | Command::EndClaim { queue, .. }
         | Command::FenceClaim { queue, .. }
-        | Command::NoteRefused { queue, .. } => *queue,
+        | Command::NoteRefused { queue, .. }
+        | Command::Spill { queue, .. }
+        | Command::Thaw { queue, .. } => *queue,
     }
 }

@@ -233,11 +233,13 @@ fn encoded_bytes(command: &Command) -> usize {
                 picks * RECEIPT_BYTES + lease.worker.as_ref().map_or(0, |worker| worker.len())
             }
             Command::Configure { .. } => CONFIG_BYTES,
+            Command::Thaw { records, .. } => records.len(),
             Command::Delete { .. }
             | Command::Cancel { .. }
             | Command::Purge { .. }
             | Command::PurgeDeadLetters { .. }
             | Command::RedriveTurns { .. }
-            | Command::NoteRefused { .. } => 0,
+            | Command::NoteRefused { .. }
+            | Command::Spill { .. } => 0,
         }
 }

@@ -15,7 +15,7 @@ use overtake_log::{
     BatchNumber, EntryRead, Journal, JournalConfig, JournalError, JournalUsage, ReadError, Record, Recovered,
     RecoveredShard, Recovery,
 };
-use overtake_queue::answer::{DeadLetterView, Delivery, MessageView, PayloadRef};
+use overtake_queue::answer::{DeadLetterView, Delivery, MessageView, PayloadRef, Place};
 use overtake_queue::directory::Directory;
 use overtake_queue::entry::{Payload, read_payload};
 use overtake_queue::machine::Machine;
@@ -419,14 +419,14 @@ impl Core {
         let token = self.next_number();
         let mut missing: Vec<u64> = Vec::new();
         for (reference, payload) in fetch.references.iter().zip(&mut fetch.payloads) {
-            match self.storage.cache.get(shard, reference.index).map(|entry| read_payload(entry, *reference))
-            {
+            let Place::Entry(index) = reference.place else { continue };
+            match self.storage.cache.get(shard, index).map(|entry| read_payload(entry, *reference)) {
                 Some(Ok(read)) => *payload = Some(read),
                 Some(Err(malformed)) => {
-                    return self.payload_lost(shard, reference.index, &malformed.to_string());
+                    return self.payload_lost(shard, index, &malformed.to_string());
                 }
-                None if missing.contains(&reference.index) => {}
-                None => missing.push(reference.index),
+                None if missing.contains(&index) => {}
+                None => missing.push(index),
             }
         }
         for index in &missing {
@@ -585,7 +585,7 @@ impl Core {
 
 fn fill(fetch: &mut Fetch, index: u64, entry: &Bytes) -> Result<(), String> {
     for (reference, payload) in fetch.references.iter().zip(&mut fetch.payloads) {
-        if reference.index == index {
+        if reference.place == Place::Entry(index) {
             *payload = Some(read_payload(entry, *reference).map_err(|malformed| malformed.to_string())?);
         }
     }
@@ -594,7 +594,8 @@ fn fill(fetch: &mut Fetch, index: u64, entry: &Bytes) -> Result<(), String> {
 
 /// Takes the items of a released entry out of a fetch.
 fn drop_entry(fetch: &mut Fetch, index: u64) {
-    let keep: Vec<bool> = fetch.references.iter().map(|reference| reference.index != index).collect();
+    let keep: Vec<bool> =
+        fetch.references.iter().map(|reference| reference.place != Place::Entry(index)).collect();
     fn retain<T>(items: &mut Vec<T>, keep: &[bool]) {
         let mut keep = keep.iter();
         items.retain(|_| *keep.next().unwrap_or(&true));

@@ -18,7 +18,11 @@ pub(crate) fn carry_out(folder: &Path, kind: DiskOperationKind) -> io::Result<Di
     match kind {
         DiskOperationKind::List => list(folder).map(DiskDone::Listed),
         DiskOperationKind::Allocate { file, bytes } => {
-            allocate(&folder.join(file.to_string()), bytes)?;
+            let path = folder.join(file.to_string());
+            match file {
+                FileName::Lane(_) => reserve(&path, bytes)?,
+                _ => allocate(&path, bytes)?,
+            }
             sync_folder(folder).map(|()| DiskDone::Done)
         }
         DiskOperationKind::Replace { file, data } => {
@@ -55,6 +59,17 @@ fn list(folder: &Path) -> io::Result<Vec<(FileName, u64)>> {
     }
     files.sort();
     Ok(files)
+}
+
+/// Only reserves the room: a lane file's blocks are large and nobody waits for them, so zeros written first would only
+/// wear the disk.
+fn reserve(path: &Path, bytes: u64) -> io::Result<()> {
+    let file = OpenOptions::new().write(true).create(true).truncate(true).open(path)?;
+    match rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes) {
+        Ok(()) => file.sync_all(),
+        Err(rustix::io::Errno::OPNOTSUPP) => allocate(path, bytes),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Writes the zeros instead of reserving room: writing into reserved but unwritten room later would cost a journal

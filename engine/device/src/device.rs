@@ -15,8 +15,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-/// Segment reads and other operations under way at the same time; the rest waits. Writes of segments never wait here:
-/// the journal bounds them, and answers depend on them.
+/// Reads, writes of lane files and other operations under way at the same time; the rest waits. Writes of journal
+/// segments never wait here: the journal bounds them, and answers depend on them.
 const OTHERS_IN_FLIGHT_MAX: usize = 16;
 
 /// The disk of one core. Lives on the core's executor.
@@ -148,17 +148,19 @@ impl Shared {
 
     async fn carry_out(&self, kind: DiskOperationKind) -> io::Result<DiskDone> {
         match kind {
-            DiskOperationKind::Write { file: FileName::Segment(number), offset, data } => {
-                self.segments.write(number, offset, data).await
-            }
-            DiskOperationKind::Read { file: FileName::Segment(number), offset, length } => {
-                self.segments.read(number, offset, length).await
-            }
+            DiskOperationKind::Write {
+                file: file @ (FileName::Segment(_) | FileName::Lane(_)),
+                offset,
+                data,
+            } => self.segments.write(file, offset, data).await,
+            DiskOperationKind::Read {
+                file: file @ (FileName::Segment(_) | FileName::Lane(_)),
+                offset,
+                length,
+            } => self.segments.read(file, offset, length).await,
             kind => {
-                if let DiskOperationKind::Allocate { file: FileName::Segment(number), .. }
-                | DiskOperationKind::Remove { file: FileName::Segment(number) } = kind
-                {
-                    self.segments.close(number).await?;
+                if let DiskOperationKind::Allocate { file, .. } | DiskOperationKind::Remove { file } = kind {
+                    self.segments.close(file).await?;
                 }
                 let folder = self.folder.clone();
                 glommio::executor().spawn_blocking(move || blocking::carry_out(&folder, kind)).await

@@ -2,7 +2,7 @@
 //!
 //! Read [`disk`] (the seam), then the formats from the smallest up ([`record`], [`batch`], [`segment`],
 //! [`checkpoint`]), then [`Journal`] (writing) and [`Recovery`] (opening). Everything is deterministic: operations go
-//! out, completions come in, nothing else.
+//! out, completions come in, nothing else. [`lanes`] keeps blocks of cold messages in files of its own.
 
 pub mod batch;
 pub mod checkpoint;
@@ -12,6 +12,7 @@ mod error;
 mod index;
 mod inventory;
 mod journal;
+pub mod lanes;
 mod layout;
 mod load;
 pub mod record;

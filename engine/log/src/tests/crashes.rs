@@ -192,10 +192,8 @@ fn the_newest_header_is_written_again_before_anything_is_built_upon_it() {
     while opened.is_none() {
         for operation in &out {
             if let DiskOperationKind::Write { file, offset, data } = &operation.kind {
-                assert_eq!(
-                    world.disk.files[file][*offset as usize..][..data.len()] == data[..],
-                    *offset == 0
-                );
+                let same = world.disk.files[file][*offset as usize..][..data.len()] == data[..];
+                assert!(same || *offset > 0, "a header is written as it was read");
                 written.push(*file);
             }
         }

@@ -108,7 +108,7 @@ fn a_server_that_is_away_is_waited_for() {
 #[test]
 fn nothing_there_and_no_such_queue_have_their_exit_code() {
     let server = Server::start();
-    assert_eq!(Worker::start(&server, &["--follow", "--exec", "true"]).ended().code(), Some(3));
+    assert_eq!(Worker::start(&server, &["--exec", "true"]).ended().code(), Some(3));
     server.create("jobs", json!({}));
     assert_eq!(Worker::start(&server, &["--exec", "true"]).ended().code(), Some(3));
 }

@@ -5,7 +5,7 @@ use crate::page::cut_page;
 use crate::replica::{CommandCaller, CommandDone, CommandOutcome};
 use crate::storage::FetchKind;
 use crate::{Core, Operation, OperationId, Output};
-use overtake_base::{CoreId, QueueId, ShardId};
+use overtake_base::{CoreId, MessageId, QueueId, ShardId};
 use overtake_queue::answer::{Answer, KeyState};
 use overtake_queue::cold::Loaded;
 use overtake_queue::command::Command;

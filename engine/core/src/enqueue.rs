@@ -15,6 +15,7 @@ use overtake_base::limits::CLIENT_ID_SKEW_MS_MAX;
 use overtake_base::planted::{Bug, is_planted};
 use overtake_base::{Level, MessageId, QueueConfig, ShardId, UnixMillis};
 use overtake_queue::answer::{Answer, EnqueueOutcome, KeyState, PendingClaim};
+use overtake_queue::cold::Loaded;
 use overtake_queue::command::{Command, NewMessage, RefusedReason, VisibleWhen};
 use overtake_wire::message::{Delay, EnqueueMessage, Enqueued, Refusal, Request, Response};
 use std::collections::BTreeMap;
@@ -609,7 +610,7 @@ impl Core {
         let (queue, machine) = (queue_of(&command), &replica.machine);
         let outcome_of = |message: &NewMessage, claimed: bool| {
             let key = message.dedup_key.as_ref();
-            let lives = machine.id_lookup(queue, message.id, now);
+            let lives = machine.id_lookup(queue, message.id, now, &Loaded::default()).unwrap_or_default();
             match key.filter(|_| !claimed).map_or(KeyState::Free, |key| machine.key_state(queue, key, now)) {
                 KeyState::Taken(first) => EnqueueOutcome::Duplicate(first),
                 KeyState::Pending(other) => EnqueueOutcome::Pending(other),

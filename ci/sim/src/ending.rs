@@ -47,12 +47,23 @@ pub trait Driver {
     fn end_begins(&mut self);
     /// Requests under way on living connections.
     fn open(&self) -> usize;
-    /// Lets time pass.
-    fn until(&mut self, time_ns: u64) -> Result<(), Stopped>;
+    /// Asks to be looked at again after so many nanoseconds.
+    fn look_after(&mut self, after_ns: u64);
+    /// Lets happen what is next. True where it was the time to look again.
+    fn step(&mut self) -> Result<bool, Stopped>;
     /// Asks as the auditor, and waits for the answer.
     fn ask(&mut self, queue: usize, request: Request) -> Result<Response, Stopped>;
     /// The auditor goes; the next question comes on a new connection, to a core that the seed chooses.
     fn auditor_leaves(&mut self);
+
+    /// Lets time pass.
+    fn until(&mut self, time_ns: u64) -> Result<(), Stopped> {
+        while self.time_ns() < time_ns {
+            self.look_after((time_ns - self.time_ns()).min(100 * NANOS_PER_MS));
+            while !self.step()? {}
+        }
+        Ok(())
+    }
 }
 
 /// Brings a run to its end.

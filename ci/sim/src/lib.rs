@@ -2,6 +2,7 @@
 //! clocks, with faults, a workload, and a checker for each promise.
 
 pub mod arena;
+pub mod auditor;
 pub mod checkers;
 pub mod clocks;
 pub mod cluster;

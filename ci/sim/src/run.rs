@@ -1,18 +1,18 @@
 //! One seed from its beginning to its verdict: the queues are made, workload and faults meet for a while, then all
 //! faults stop and everything must come to a good end, then the history is judged.
 
+use crate::auditor::Auditor;
 use crate::checkers::{self, Violation};
 use crate::ending::{self, Driver, End};
 use crate::faults::{FaultCounters, Faults, TIMERS_FROM};
 use crate::groups;
-use crate::history::{History, Outcome};
+use crate::history::History;
 use crate::panics::caught;
 use crate::summary::Summary;
 use crate::swarm::Swarm;
 use crate::workload::Workload;
 use crate::world::{Notice, World};
 use overtake_base::planted::{Bug, is_planted};
-use overtake_core::SessionId;
 use overtake_wire::message::{Request, Response};
 
 const NANOS_PER_MS: u64 = 1_000_000;
@@ -63,10 +63,7 @@ pub struct Run {
     pub faults: Faults,
     /// What was asked and answered.
     pub history: History,
-    /// The session of whoever makes queues and looks after the end; it asks one thing after the other.
-    auditor: Option<SessionId>,
-    auditor_request: u64,
-    auditor_answer: Option<(u64, Response)>,
+    auditor: Auditor,
 }
 
 /// Runs a seed: a node, and a cluster of replicas of one shard. With `told`, the last events are kept in words.
@@ -103,25 +100,11 @@ fn run_node(seed: u64, plan: Swarm, told: bool) -> Report {
         work: Workload::new(seed, &plan),
         faults: Faults::new(seed, plan.faults),
         history: History::default(),
-        auditor: None,
-        auditor_request: 0,
-        auditor_answer: None,
+        auditor: Auditor::default(),
         world,
         plan,
     };
-    let mut violations = Vec::new();
-    let end = match caught(|| run.go()) {
-        Ok(Ok(end)) => Some(end),
-        Ok(Err(Stopped::Damaged)) => None,
-        Ok(Err(Stopped::Broken(detail))) => {
-            violations.push(Violation::new("liveness", detail));
-            None
-        }
-        Err(panic) => {
-            violations.push(Violation::new("panic", panic));
-            None
-        }
-    };
+    let (end, mut violations) = outcome(|| run.go());
     // A promise that was broken on the way says more than that the run came to no good end.
     let mut judged = checkers::check(&run.plan, &run.history, &run.world.clocks, end.as_ref());
     judged.append(&mut violations);
@@ -131,6 +114,16 @@ fn run_node(seed: u64, plan: Swarm, told: bool) -> Report {
         summary: Summary::of(&run, end.is_some()),
         tale: run.world.tale.lines().map(String::from).collect(),
         violations: judged,
+    }
+}
+
+/// How far a run came, and what that alone says against it.
+pub(crate) fn outcome(go: impl FnOnce() -> Result<End, Stopped>) -> (Option<End>, Vec<Violation>) {
+    match caught(go) {
+        Ok(Ok(end)) => (Some(end), Vec::new()),
+        Ok(Err(Stopped::Damaged)) => (None, Vec::new()),
+        Ok(Err(Stopped::Broken(detail))) => (None, vec![Violation::new("liveness", detail)]),
+        Err(panic) => (None, vec![Violation::new("panic", panic)]),
     }
 }
 
@@ -166,25 +159,6 @@ impl Run {
         ending::come_to_an_end(self)
     }
 
-    /// Lets time pass.
-    pub fn until(&mut self, time_ns: u64) -> Result<(), Stopped> {
-        while self.world.time_ns() < time_ns {
-            self.world.set_timer((time_ns - self.world.time_ns()).min(100 * NANOS_PER_MS), LOOK);
-            loop {
-                let Some(notice) = self.world.next_notice() else {
-                    self.gave_up()?;
-                    continue;
-                };
-                let looked = matches!(notice, Notice::Timer { number: LOOK });
-                self.take(notice)?;
-                if looked {
-                    break;
-                }
-            }
-        }
-        Ok(())
-    }
-
     /// Goes on where a core that gave up is excused and started again.
     fn gave_up(&mut self) -> Result<(), Stopped> {
         let Some(detail) = self.world.fatal.clone() else {
@@ -199,10 +173,8 @@ impl Run {
     fn take(&mut self, notice: Notice) -> Result<(), Stopped> {
         let now_ns = self.world.time_ns();
         match notice {
-            Notice::Response { session, request, response } if Some(session) == self.auditor => {
-                if request == self.auditor_request {
-                    self.auditor_answer = Some((now_ns, response));
-                }
+            Notice::Response { session, request, response } if self.auditor.owns(session) => {
+                self.auditor.hears(request, response, now_ns);
             }
             Notice::Response { session, request, response } => {
                 self.work.answered(session, request, response, now_ns, &mut self.history)?;
@@ -233,43 +205,6 @@ impl Run {
         self.until(self.world.time_ns() + NANOS_PER_MS)
     }
 
-    /// Asks as the auditor, and waits for the answer.
-    pub fn ask(&mut self, queue: usize, request: Request) -> Result<Response, Stopped> {
-        let session = match self.auditor {
-            Some(session) => session,
-            None => *self.auditor.insert(self.world.connect()),
-        };
-        self.auditor_request += 1;
-        self.auditor_answer = None;
-        let text = crate::tale::short(&request);
-        if !self.world.send(session, self.auditor_request, &request) {
-            return Err(Stopped::Broken("the auditor's connection is gone on a healthy node".into()));
-        }
-        let call = self.history.ask(queue, self.world.time_ns(), request, Vec::new());
-        let deadline_ns = self.world.time_ns() + START_NS_MAX;
-        loop {
-            if let Some((at_ns, response)) = self.auditor_answer.take() {
-                self.history.calls[call].outcome = Outcome::Answered(at_ns, response.clone());
-                return Ok(response);
-            }
-            if self.world.time_ns() > deadline_ns {
-                return Err(format!("no answer within a minute, nothing being wrong: {text}").into());
-            }
-            let Some(notice) = self.world.next_notice() else {
-                self.gave_up()?;
-                return Err(Stopped::Broken("the node was started anew though nothing was wrong".into()));
-            };
-            self.take(notice)?;
-        }
-    }
-
-    /// The auditor goes; the next question comes on a new connection, to a core that the seed chooses.
-    pub fn auditor_leaves(&mut self) {
-        if let Some(session) = self.auditor.take() {
-            self.world.disconnect(session);
-        }
-    }
-
     /// What went wrong.
     #[must_use]
     pub fn fault_counters(&self) -> FaultCounters {
@@ -294,15 +229,40 @@ impl Driver for Run {
         self.work.open()
     }
 
-    fn until(&mut self, time_ns: u64) -> Result<(), Stopped> {
-        self.until(time_ns)
+    fn look_after(&mut self, after_ns: u64) {
+        self.world.set_timer(after_ns, LOOK);
+    }
+
+    fn step(&mut self) -> Result<bool, Stopped> {
+        let Some(notice) = self.world.next_notice() else {
+            self.gave_up()?;
+            return Ok(false);
+        };
+        let looked = matches!(notice, Notice::Timer { number: LOOK });
+        self.take(notice)?;
+        Ok(looked)
     }
 
     fn ask(&mut self, queue: usize, request: Request) -> Result<Response, Stopped> {
-        self.ask(queue, request)
+        let text = crate::tale::short(&request);
+        let call = self.auditor.ask(&mut self.world, &mut self.history, queue, request)?;
+        let deadline_ns = self.world.time_ns() + START_NS_MAX;
+        loop {
+            if let Some(response) = self.auditor.answer(&mut self.history, call) {
+                return Ok(response);
+            }
+            if self.world.time_ns() > deadline_ns {
+                return Err(format!("no answer within a minute, nothing being wrong: {text}").into());
+            }
+            let Some(notice) = self.world.next_notice() else {
+                self.gave_up()?;
+                return Err(Stopped::Broken("the node was started anew though nothing was wrong".into()));
+            };
+            self.take(notice)?;
+        }
     }
 
     fn auditor_leaves(&mut self) {
-        self.auditor_leaves();
+        self.auditor.leaves(&mut self.world);
     }
 }

@@ -81,12 +81,10 @@ fn a_waiting_receive_wakes_and_the_longest_waiter_is_first() {
             })
         };
         let one = client.send(&wait());
-        client.world.set_timer(50_000_000, 1);
-        while !matches!(client.world.next_notice(), Some(Notice::Timer { .. })) {}
+        client.pass(50);
         let other_session = client.world.connect();
         assert!(client.world.send(other_session, 1, &wait()));
-        client.world.set_timer(50_000_000, 2);
-        while !matches!(client.world.next_notice(), Some(Notice::Timer { .. })) {}
+        client.pass(50);
         client.enqueue("work", 3, "for the first").unwrap();
         let response = client.answer(one);
         let Response::Received { messages } = response else { panic!("{response:?}") };
@@ -169,16 +167,11 @@ fn an_idle_node_writes_nothing() {
     let mut client = Client::new(6, 2, 8);
     client.enqueue("work", 0, "x").unwrap();
     client.receive("work", 1, 0);
-    client.world.set_timer(1_000_000_000, 1);
-    while !matches!(client.world.next_notice(), Some(Notice::Timer { .. })) {}
-    let operations = |client: &Client| -> u64 {
-        client.world.node.cores.iter().map(|core| core.disk.counters.operations).sum()
-    };
-    let before = operations(&client);
+    client.pass(1_000);
+    let before = client.disk_operations();
     // Less than the lease: nothing is due.
-    client.world.set_timer(20_000_000_000, 2);
-    while !matches!(client.world.next_notice(), Some(Notice::Timer { .. })) {}
-    assert_eq!(operations(&client), before);
+    client.pass(20_000);
+    assert_eq!(client.disk_operations(), before);
 }
 
 #[test]
@@ -228,8 +221,7 @@ fn an_id_with_a_key_of_another_shard_is_recognised_both_ways() {
 /// A queue of several shards that holds so many messages at most.
 fn put_small(client: &mut Client, max_depth: u64) {
     let patch = overtake_base::QueueConfigPatch { max_depth: Some(Some(max_depth)), ..Default::default() };
-    let put = Request::PutQueue { queue: "small".into(), patch };
-    assert!(matches!(client.ask(&put), Response::QueuePut { .. }));
+    client.put("small", patch);
 }
 
 #[test]
@@ -273,10 +265,7 @@ fn a_window_ends_on_a_shard_that_nothing_happens_on() {
     for seed in 0..10 {
         let mut client = Client::new(seed, 2, 8);
         let patch = overtake_base::QueueConfigPatch { dedup_window_s: Some(Some(5)), ..Default::default() };
-        assert!(matches!(
-            client.ask(&Request::PutQueue { queue: "work".into(), patch }),
-            Response::QueuePut { .. }
-        ));
+        client.put("work", patch);
         let mut enqueue = |random: u128| {
             let id = MessageId::new(client.world.now().wall.0, random);
             let key = Some("hourly".into());
@@ -284,8 +273,7 @@ fn a_window_ends_on_a_shard_that_nothing_happens_on() {
             let request = Request::Enqueue { queue: "work".into(), messages: vec![message] };
             let Response::Enqueued { mut results } = client.ask(&request) else { panic!() };
             let duplicate = results.remove(0).unwrap().duplicate;
-            client.world.set_timer(6_000_000_000, 1);
-            while !matches!(client.world.next_notice(), Some(Notice::Timer { .. })) {}
+            client.pass(6_000);
             duplicate
         };
         for random in 0..4 {
@@ -328,8 +316,7 @@ fn a_full_disk_takes_messages_again_when_what_is_on_it_was_acked() {
         assert_eq!(client.ack("work", message.receipt.to_string()), Settled::Ok);
     }
     let stored_again = (0..60).any(|_| {
-        client.world.set_timer(1_000_000_000, 1);
-        while !matches!(client.world.next_notice(), Some(Notice::Timer { .. })) {}
+        client.pass(1_000);
         client.enqueue("work", 0, &body).is_ok()
     });
     assert!(stored_again, "acks must make room");

@@ -4,17 +4,16 @@ use super::faults::{ClusterCounters, Faults};
 use super::plan::ClusterPlan;
 use super::world::ClusterWorld;
 use crate::arena::Arena as _;
-use crate::checkers::{self, Violation};
+use crate::auditor::Auditor;
+use crate::checkers;
 use crate::ending::{self, Driver, End};
 use crate::faults::TIMERS_FROM;
-use crate::history::{History, Outcome};
-use crate::panics::caught;
-use crate::run::{Report, Stopped};
+use crate::history::History;
+use crate::run::{Report, Stopped, outcome};
 use crate::summary::Summary;
 use crate::swarm::Swarm;
 use crate::workload::Workload;
 use crate::world::Notice;
-use overtake_core::SessionId;
 use overtake_wire::message::{ErrorCode, Request, Response};
 
 const NANOS_PER_MS: u64 = 1_000_000;
@@ -37,9 +36,7 @@ pub struct ClusterRun {
     pub faults: Faults,
     /// What was asked and answered.
     pub history: History,
-    auditor: Option<SessionId>,
-    auditor_request: u64,
-    auditor_answer: Option<(u64, Response)>,
+    auditor: Auditor,
 }
 
 /// Runs a seed. With `told`, the last events are kept in words.
@@ -52,25 +49,11 @@ pub fn run(seed: u64, told: bool) -> Report {
         work: Workload::new(seed, &plan.swarm),
         faults: Faults::new(seed, plan.faults, plan.nodes),
         history: History { lossy: true, ..History::default() },
-        auditor: None,
-        auditor_request: 0,
-        auditor_answer: None,
+        auditor: Auditor::default(),
         world,
         plan,
     };
-    let mut violations = Vec::new();
-    let end = match caught(|| run.go()) {
-        Ok(Ok(end)) => Some(end),
-        Ok(Err(Stopped::Damaged)) => None,
-        Ok(Err(Stopped::Broken(detail))) => {
-            violations.push(Violation::new("liveness", detail));
-            None
-        }
-        Err(panic) => {
-            violations.push(Violation::new("panic", panic));
-            None
-        }
-    };
+    let (end, mut violations) = outcome(|| run.go());
     // A promise that was broken on the way says more than that the run came to no good end.
     let mut judged = checkers::check(&run.plan.swarm, &run.history, &run.world.clocks, end.as_ref());
     judged.append(&mut violations);
@@ -109,10 +92,8 @@ impl ClusterRun {
     fn take(&mut self, notice: Notice) -> Result<(), Stopped> {
         let now_ns = self.world.time_ns();
         match notice {
-            Notice::Response { session, request, response } if Some(session) == self.auditor => {
-                if request == self.auditor_request {
-                    self.auditor_answer = Some((now_ns, response));
-                }
+            Notice::Response { session, request, response } if self.auditor.owns(session) => {
+                self.auditor.hears(request, response, now_ns);
             }
             Notice::Response { session, request, response } => {
                 self.work.answered(session, request, response, now_ns, &mut self.history)?;
@@ -211,19 +192,15 @@ impl Driver for ClusterRun {
         self.work.open()
     }
 
-    fn until(&mut self, time_ns: u64) -> Result<(), Stopped> {
-        while self.world.time_ns() < time_ns {
-            self.world.set_timer((time_ns - self.world.time_ns()).min(100 * NANOS_PER_MS), LOOK);
-            loop {
-                let Some(notice) = self.world.next_notice() else { return Err(self.gave_up()) };
-                let looked = matches!(notice, Notice::Timer { number: LOOK });
-                self.take(notice)?;
-                if looked {
-                    break;
-                }
-            }
-        }
-        Ok(())
+    fn look_after(&mut self, after_ns: u64) {
+        self.world.set_timer(after_ns, LOOK);
+    }
+
+    fn step(&mut self) -> Result<bool, Stopped> {
+        let Some(notice) = self.world.next_notice() else { return Err(self.gave_up()) };
+        let looked = matches!(notice, Notice::Timer { number: LOOK });
+        self.take(notice)?;
+        Ok(looked)
     }
 
     /// The auditor asks again where there was no quorum at the moment: an election may be held at any time.
@@ -231,27 +208,16 @@ impl Driver for ClusterRun {
         let deadline_ns = self.world.time_ns() + ANSWER_NS_MAX;
         let text = crate::tale::short(&request);
         loop {
-            let session = match self.auditor {
-                Some(session) => session,
-                None => *self.auditor.insert(self.world.connect()),
-            };
-            self.auditor_request += 1;
-            self.auditor_answer = None;
-            if !self.world.send(session, self.auditor_request, &request) {
-                return Err(Stopped::Broken("the auditor's connection is gone on a healthy node".into()));
-            }
-            let call = self.history.ask(queue, self.world.time_ns(), request.clone(), Vec::new());
-            let (at_ns, response) = loop {
-                if let Some(answer) = self.auditor_answer.take() {
-                    break answer;
+            let call = self.auditor.ask(&mut self.world, &mut self.history, queue, request.clone())?;
+            let response = loop {
+                if let Some(response) = self.auditor.answer(&mut self.history, call) {
+                    break response;
                 }
                 if self.world.time_ns() > deadline_ns {
                     return Err(format!("no answer within a minute, nothing being wrong: {text}").into());
                 }
-                let Some(notice) = self.world.next_notice() else { return Err(self.gave_up()) };
-                self.take(notice)?;
+                self.step()?;
             };
-            self.history.calls[call].outcome = Outcome::Answered(at_ns, response.clone());
             match response {
                 Response::Refused(refusal)
                     if refusal.code == ErrorCode::NoQuorum && self.world.time_ns() < deadline_ns => {}
@@ -261,8 +227,6 @@ impl Driver for ClusterRun {
     }
 
     fn auditor_leaves(&mut self) {
-        if let Some(session) = self.auditor.take() {
-            self.world.disconnect(session);
-        }
+        self.auditor.leaves(&mut self.world);
     }
 }

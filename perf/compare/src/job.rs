@@ -100,8 +100,6 @@ pub struct Tuning {
     pub batch: usize,
     /// Sessions that produce, and that consume, when batched.
     pub sessions: usize,
-    /// Sessions that each do one message at a time.
-    pub callers: usize,
 }
 
 /// A system.

@@ -203,12 +203,11 @@ async fn one(system: &dyn System, program: &Path, folder: &Path, options: &Optio
         name: system.name(),
         strict: system.is_strict(),
         settings: format!(
-            "{}; batches of {}, {} producers and {} consumers, {} callers",
+            "{}; batches of {}, {} producers and {} consumers",
             system.settings(),
             system.tuning().batch,
             system.tuning().sessions,
-            system.tuning().sessions,
-            system.tuning().callers
+            system.tuning().sessions
         ),
         version: version(program),
         ..Outcome::default()

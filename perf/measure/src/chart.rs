@@ -30,6 +30,9 @@ impl Color {
     }
 }
 
+/// Width of a letter in the fonts that an SVG document asks for, in heights.
+const SVG_LETTER_WIDTH: f32 = 0.602;
+
 /// Two sizes of letters are enough.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Letters {
@@ -53,9 +56,13 @@ impl Letters {
         self.raster().val() as f32 / SCALE
     }
 
-    /// Width of each letter, in units.
+    /// Width of each letter, in units, in whichever of the two documents it is wider.
     #[must_use]
     pub fn width(self) -> f32 {
+        self.raster_width().max(self.height() * SVG_LETTER_WIDTH)
+    }
+
+    fn raster_width(self) -> f32 {
         get_raster_width(FontWeight::Regular, self.raster()) as f32 / SCALE
     }
 }
@@ -200,7 +207,7 @@ fn draw_text(
     color: Color,
     anchor: Anchor,
 ) {
-    let width = text.chars().count() as f32 * letters.width();
+    let width = text.chars().count() as f32 * letters.raster_width();
     let left = match anchor {
         Anchor::Start => x,
         Anchor::Middle => x - width / 2.0,

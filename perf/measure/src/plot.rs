@@ -6,10 +6,10 @@ use crate::hlog::Log;
 use crate::summary::{name_of, totals};
 use hdrhistogram::Histogram;
 
-const WIDTH: f32 = 1_080.0;
+const WIDTH: f32 = 1_140.0;
 const CHART_HEIGHT: f32 = 420.0;
 const LEFT: f32 = 84.0;
-const LEGEND: f32 = 270.0;
+const LEGEND: f32 = 330.0;
 const TOP: f32 = 62.0;
 const BOTTOM: f32 = 52.0;
 const LEGEND_ROW: f32 = 20.0;

@@ -29,7 +29,7 @@ impl System for Beanstalkd {
     }
 
     fn tuning(&self) -> Tuning {
-        Tuning { batch: 50, sessions: 4, callers: 16 }
+        Tuning { batch: 50, sessions: 4 }
     }
 
     fn find(&self) -> Result<PathBuf, String> {

@@ -35,7 +35,7 @@ impl System for Nats {
     }
 
     fn tuning(&self) -> Tuning {
-        Tuning { batch: 100, sessions: 4, callers: 32 }
+        Tuning { batch: 100, sessions: 4 }
     }
 
     fn find(&self) -> Result<PathBuf, String> {

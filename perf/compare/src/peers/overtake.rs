@@ -26,7 +26,7 @@ impl System for Overtake {
     }
 
     fn tuning(&self) -> Tuning {
-        Tuning { batch: 100, sessions: 4, callers: 64 }
+        Tuning { batch: 100, sessions: 4 }
     }
 
     fn find(&self) -> Result<PathBuf, String> {

@@ -64,7 +64,7 @@ impl System for Postgres {
     }
 
     fn tuning(&self) -> Tuning {
-        Tuning { batch: 200, sessions: 4, callers: 32 }
+        Tuning { batch: 200, sessions: 4 }
     }
 
     fn find(&self) -> Result<PathBuf, String> {

@@ -71,7 +71,7 @@ impl System for RabbitMq {
     }
 
     fn tuning(&self) -> Tuning {
-        Tuning { batch: 200, sessions: 4, callers: 64 }
+        Tuning { batch: 200, sessions: 4 }
     }
 
     fn find(&self) -> Result<PathBuf, String> {

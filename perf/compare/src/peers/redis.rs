@@ -62,7 +62,7 @@ impl System for Redis {
     }
 
     fn tuning(&self) -> Tuning {
-        Tuning { batch: 100, sessions: 8, callers: 64 }
+        Tuning { batch: 100, sessions: 8 }
     }
 
     fn find(&self) -> Result<PathBuf, String> {

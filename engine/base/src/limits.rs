@@ -25,6 +25,14 @@ pub const BATCH_MESSAGES_MAX: usize = 1_000;
 pub const REQUEST_BYTES_MAX: usize = 2 * 1024 * 1024;
 /// Largest frame of the binary protocol in either direction, in bytes, length prefix not counted.
 pub const FRAME_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// Largest message between cores of different nodes, in bytes: a frame's worth of raft entries with its head.
+pub const PEER_MESSAGE_BYTES_MAX: usize = FRAME_BYTES_MAX + 64 * 1024;
+/// Largest id of a node: it stands in certificates' names and configuration files, which hold no larger number.
+pub const NODE_ID_MAX: u64 = i64::MAX as u64;
+/// Longest name of a zone, in bytes.
+pub const ZONE_BYTES_MAX: usize = 64;
+/// Nodes of a cluster, at most.
+pub const NODES_MAX: usize = 64;
 /// Most messages of one receive.
 pub const RECEIVE_MESSAGES_MAX: u32 = 1_000;
 /// Payload bytes that one receive stops after; one message is always allowed.

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use overtake_base::codec::share;
 use overtake_base::limits::{
     DEDUP_KEY_BYTES_MAX, ERROR_BYTES_MAX, FRAME_BYTES_MAX, HISTORY_ENTRIES_MAX, LEVELS_MAX, LIST_LIMIT_MAX,
-    REDRIVE_IDS_MAX, TENANT_NAME_BYTES_MAX, WORKER_BYTES_MAX,
+    PEER_MESSAGE_BYTES_MAX, REDRIVE_IDS_MAX, TENANT_NAME_BYTES_MAX, WORKER_BYTES_MAX,
 };
 use overtake_base::{
     Level, Malformed, MessageId, NodeId, QueueId, Reader, Sequence, ShardId, UnixMillis, Writer,
@@ -31,8 +31,8 @@ use std::sync::Arc;
 
 /// First byte of every message. A new number for every change of the format.
 pub const VERSION: u8 = 1;
-/// Bytes of a message, at most: the largest raft message with its head.
-pub const BYTES_MAX: usize = FRAME_BYTES_MAX + 64 * 1024;
+/// Bytes of a message, at most.
+pub const BYTES_MAX: usize = PEER_MESSAGE_BYTES_MAX;
 /// Items of a list, at most: more than any message holds.
 const ITEMS_MAX: usize = 1 << 20;
 

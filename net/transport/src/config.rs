@@ -10,6 +10,7 @@ use overtake_base::random::Random;
 use quinn_proto::crypto::rustls::QuicServerConfig;
 use quinn_proto::{EndpointConfig, IdleTimeout, MtuDiscoveryConfig, ServerConfig, TimeSource, VarInt};
 use ring::{hkdf, hmac};
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -80,25 +81,51 @@ pub(crate) struct Built {
     pub(crate) clock: Arc<TokenClock>,
 }
 
-pub(crate) fn build(config: &TransportConfig) -> Result<Built, TransportError> {
-    let derive = |key: &[u8; 32], purpose: &str| -> [u8; 32] {
-        let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), purpose.as_bytes());
-        core::array::from_fn(|i| tag.as_ref()[i])
-    };
-    let id_key = derive(&config.secret, "connection ids");
-    let router = Router { key: core::array::from_fn(|i| id_key[i]), cores: config.cores };
+/// A key of its own for each purpose.
+pub(crate) fn derive(key: &[u8; 32], purpose: &str) -> [u8; 32] {
+    let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), purpose.as_bytes());
+    core::array::from_fn(|i| tag.as_ref()[i])
+}
 
-    let reset_key = hmac::Key::new(hmac::HMAC_SHA256, &derive(&config.secret, "stateless reset"));
+/// What an endpoint of `core` needs: ids that carry the core, resets that outlive the process, randomness of our own.
+pub(crate) fn endpoint(
+    secret: &[u8; 32],
+    seed: &[u8; 32],
+    core: CoreId,
+    router: Router,
+) -> Result<EndpointConfig, TransportError> {
+    let reset_key = hmac::Key::new(hmac::HMAC_SHA256, &derive(secret, "stateless reset"));
     let mut endpoint = EndpointConfig::new(Arc::new(reset_key));
     endpoint
         .max_udp_payload_size(limits::TRANSMIT_BYTES_MAX as u16)
         .map_err(|_| TransportError::Limit("TRANSMIT_BYTES_MAX"))?;
-    endpoint.rng_seed(Some(derive(&config.seed, "endpoint")));
-    let (core, id_seed) = (config.core, derive(&config.seed, "connection ids"));
+    endpoint.rng_seed(Some(derive(seed, "endpoint")));
+    let id_seed = derive(seed, "connection ids");
     endpoint.cid_generator(move || {
         let seed = u64::from_le_bytes(core::array::from_fn(|i| id_seed[i]));
         Box::new(Generator { router, core, random: Random::new(seed, "connection ids") })
     });
+    Ok(endpoint)
+}
+
+/// *ring* with AES-128 before AES-256: the side that dials decides, and 128 bits cost a quarter less.
+pub(crate) fn provider() -> CryptoProvider {
+    let mut provider = rustls::crypto::ring::default_provider();
+    provider
+        .cipher_suites
+        .sort_by_key(|suite| suite.suite() != rustls::CipherSuite::TLS13_AES_128_GCM_SHA256);
+    provider
+}
+
+/// A certificate or key that cannot be used.
+pub(crate) fn unusable(error: &dyn fmt::Display) -> TransportError {
+    TransportError::Certificate(error.to_string())
+}
+
+pub(crate) fn build(config: &TransportConfig) -> Result<Built, TransportError> {
+    let id_key = derive(&config.secret, "connection ids");
+    let router = Router { key: core::array::from_fn(|i| id_key[i]), cores: config.cores };
+    let endpoint = endpoint(&config.secret, &config.seed, config.core, router)?;
 
     let tls: Arc<QuicServerConfig> = Arc::new(tls(config)?);
     let token_salt = hkdf::Salt::new(hkdf::HKDF_SHA256, b"retry tokens");
@@ -116,21 +143,20 @@ pub(crate) fn build(config: &TransportConfig) -> Result<Built, TransportError> {
 }
 
 fn tls(config: &TransportConfig) -> Result<QuicServerConfig, TransportError> {
-    let wrong = |error: &dyn fmt::Display| TransportError::Certificate(error.to_string());
     let certificates = config.certificates.iter().map(|der| CertificateDer::from(der.clone())).collect();
-    let key = PrivateKeyDer::try_from(config.private_key.clone()).map_err(|error| wrong(&error))?;
+    let key = PrivateKeyDer::try_from(config.private_key.clone()).map_err(|error| unusable(&error))?;
     let mut tls =
         rustls::ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
             .with_protocol_versions(&[&rustls::version::TLS13])
-            .map_err(|error| wrong(&error))?
+            .map_err(|error| unusable(&error))?
             .with_no_client_auth()
             .with_single_cert(certificates, key)
-            .map_err(|error| wrong(&error))?;
+            .map_err(|error| unusable(&error))?;
     tls.alpn_protocols = vec![overtake_wire::ALPN_CLIENT.to_vec()];
     // No early data, and no tickets: cores share no session cache that could honour them.
     tls.max_early_data_size = 0;
     tls.send_tls13_tickets = 0;
-    QuicServerConfig::try_from(tls).map_err(|error| wrong(&error))
+    QuicServerConfig::try_from(tls).map_err(|error| unusable(&error))
 }
 
 fn quic(mtu_discovery_bytes_max: u16) -> Result<quinn_proto::TransportConfig, TransportError> {

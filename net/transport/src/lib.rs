@@ -23,12 +23,17 @@
 //! Before it sleeps it asks [`Transport::has_events`] and [`Transport::has_transmits`]: sending can let a session read
 //! again. Only connections that something happened to are touched; timers are ordered. Ten thousand idle connections
 //! cost memory, not time.
+//!
+//! # Peers
+//!
+//! [`peer`] is the same for the links between cores of different nodes, with an endpoint of its own.
 
 mod admission;
 mod config;
 mod connection;
 mod connection_id;
 pub mod limits;
+pub mod peer;
 mod session;
 mod timers;
 mod transport;

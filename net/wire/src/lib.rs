@@ -1,5 +1,6 @@
 //! The binary protocol: what clients ask and get ([`message`]), the bytes of it ([`request`], [`response`],
-//! [`frame`]), the bounds that need no state ([`validate`]) and the reasons for a refusal ([`refusal`]).
+//! [`frame`]), the bounds that need no state ([`validate`]) and the reasons for a refusal ([`refusal`]); and the frames
+//! between nodes ([`peer`]).
 //!
 //! `PROTOCOL.md` beside this crate describes the same bytes for writers of clients in other languages, and the files
 //! in `golden/` pin them. Nothing here touches a socket or a clock: bytes in, values out, and back.
@@ -7,6 +8,7 @@
 pub mod code;
 pub mod frame;
 pub mod message;
+pub mod peer;
 pub mod refusal;
 pub mod request;
 pub mod response;

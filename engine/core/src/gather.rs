@@ -202,9 +202,9 @@ impl Core {
         }
     }
 
-    /// One shard of each core tells that core's counters.
+    /// Each core of this node tells its counters. It is named by a shard that belongs to it, if there are as many.
     fn gather_metrics(&mut self, origin: Origin, tenant: &Tenant) {
-        let shards = (0..self.config.cores.min(self.config.shards)).map(ShardId);
+        let shards = (0..self.config.cores).map(ShardId);
         let requests = shards
             .map(|shard| (shard, ShardRequest::Read(Read::Metrics { tenant: tenant.clone() })))
             .collect();

@@ -55,6 +55,8 @@ impl Core {
         let own_queues = if self.host.is_some() { self.directory.len() } else { 0 };
         let measured = [
             ("overtake_sessions", self.sessions.count() as f64),
+            ("overtake_peer_links", self.links.all_up().count() as f64),
+            ("overtake_shards_led", self.replicas.values().filter(|replica| replica.serves()).count() as f64),
             ("overtake_waiting_receives", self.waiting.count() as f64),
             ("overtake_operations", self.operations.len() as f64),
             ("overtake_queues", own_queues as f64),
@@ -76,14 +78,16 @@ impl Core {
             .chain(measured.into_iter().map(|(name, value)| metric(name, value, false)))
             .collect()
     }
-    /// This core's part of the figures of a tenant's queues.
+
+    /// This core's part of the figures of a tenant's queues: the shards that it leads, so that all nodes together tell of
+    /// each shard once.
     pub(crate) fn own_queues(&self, tenant: &str) -> Vec<(Box<str>, QueueStats)> {
         let queues = self.directory.list(tenant, None).take(QUEUES_SHOWN_MAX);
         queues
             .map(|(name, entry)| {
                 let mut sum = QueueStats::default();
-                let parts =
-                    self.replicas.values().filter_map(|r| r.machine.stats(entry.record.id, self.time));
+                let led = self.replicas.values().filter(|replica| replica.serves());
+                let parts = led.filter_map(|replica| replica.machine.stats(entry.record.id, self.time));
                 parts.for_each(|part| sum.add(&part));
                 (name.into(), sum)
             })

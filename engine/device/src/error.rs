@@ -1,5 +1,6 @@
 //! Why a data folder cannot be used: one line each, that says what to do.
 
+use crate::membership::Membership;
 use core::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -50,6 +51,15 @@ pub enum FolderError {
         found: u16,
         /// What was asked for.
         asked: u16,
+    },
+    /// It is another node's.
+    OtherMember {
+        /// The folder.
+        folder: PathBuf,
+        /// Whose it is; none: a node by itself.
+        found: Option<Membership>,
+        /// Who asked.
+        asked: Option<Membership>,
     },
     /// A number that no folder can be made with.
     OutOfRange {
@@ -127,6 +137,19 @@ impl fmt::Display for FolderError {
                  or leave that out, or take another data folder",
                 folder.display()
             ),
+            Self::OtherMember { folder, found, asked } => {
+                let is = |member: &Option<Membership>| match member {
+                    Some(Membership { node, cluster }) => format!("node {node} of cluster {cluster:032x}"),
+                    None => "a node by itself".to_owned(),
+                };
+                write!(
+                    f,
+                    "data folder {} is that of {}, and cannot be taken by {}: start it as that, or take another data folder",
+                    folder.display(),
+                    is(found),
+                    is(asked)
+                )
+            }
             Self::OutOfRange { what, asked, max } => {
                 write!(f, "{what} must be 1..={max}, asked for is {asked}")
             }

@@ -6,6 +6,7 @@ mod device;
 mod direct;
 mod error;
 mod folder;
+mod membership;
 mod segments;
 mod store;
 
@@ -13,4 +14,5 @@ pub use device::Device;
 pub use direct::check_direct_io;
 pub use error::FolderError;
 pub use folder::{FolderLock, core_folder, lock_folder};
-pub use store::{SHARDS_DEFAULT, STORE_FORMAT, StoreIdentity, open_store};
+pub use membership::{Membership, claim_folder, read_peers, write_peers};
+pub use store::{SHARDS_DEFAULT, SHARDS_DEFAULT_CLUSTER, STORE_FORMAT, StoreIdentity, open_store};

@@ -21,8 +21,10 @@ use std::path::Path;
 
 /// Format of data folders that this version makes and reads.
 pub const STORE_FORMAT: u16 = 1;
-/// Shards of a data folder that is made without saying.
+/// Shards of a data folder that is made without saying, for a node by itself.
 pub const SHARDS_DEFAULT: u16 = 8;
+/// The same in a cluster.
+pub const SHARDS_DEFAULT_CLUSTER: u16 = 32;
 
 const MAGIC: &[u8; 8] = b"OVTKSTOR";
 const IDENTITY_BYTES: usize = 40;
@@ -88,12 +90,18 @@ impl StoreIdentity {
     }
 }
 
+/// Whether a data folder has been made.
+pub(crate) fn is_made(folder: &Path) -> bool {
+    folder.join(IDENTITY_FILE).exists() || core_folder(folder, CoreId(0)).exists()
+}
+
 /// Reads the identity of a locked data folder, making it the first time. `None` takes what the folder has; the first
-/// time, as many cores as the machine has, and [`SHARDS_DEFAULT`].
+/// time, as many cores as the machine has, and `shards_new` shards.
 pub fn open_store(
     folder: &Path,
     cores: Option<u16>,
     shards: Option<u16>,
+    shards_new: u16,
 ) -> Result<StoreIdentity, FolderError> {
     for (what, asked, max) in [("cores", cores, CORES_MAX), ("shards", shards, SHARDS_MAX)] {
         if let Some(asked) = asked.filter(|asked| !(1..=max).contains(asked)) {
@@ -105,7 +113,7 @@ pub fn open_store(
     let bytes = match fs::read(&path) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            return make_store(folder, cores, shards);
+            return make_store(folder, cores, shards.unwrap_or(shards_new));
         }
         Err(error) => return Err(FolderError::of(&path, error)),
     };
@@ -121,7 +129,7 @@ pub fn open_store(
     Ok(identity)
 }
 
-fn make_store(folder: &Path, cores: Option<u16>, shards: Option<u16>) -> Result<StoreIdentity, FolderError> {
+fn make_store(folder: &Path, cores: Option<u16>, shards: u16) -> Result<StoreIdentity, FolderError> {
     let path = folder.join(IDENTITY_FILE);
     // A folder with content but without its identity is not a new one.
     if core_folder(folder, CoreId(0)).exists() {
@@ -131,7 +139,7 @@ fn make_store(folder: &Path, cores: Option<u16>, shards: Option<u16>) -> Result<
     let identity = StoreIdentity {
         store: random_store().map_err(|error| FolderError::of(Path::new("/dev/urandom"), error))?,
         cores: cores.unwrap_or_else(|| u16::try_from(available).unwrap_or(CORES_MAX).clamp(1, CORES_MAX)),
-        shards: shards.unwrap_or(SHARDS_DEFAULT),
+        shards,
         format: STORE_FORMAT,
     };
     replace_file(&path, &identity.encode()).map_err(|error| FolderError::of(&path, error))?;

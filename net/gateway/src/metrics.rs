@@ -44,6 +44,8 @@ fn help(name: &str) -> Option<&'static str> {
         "overtake_journal_written_bytes_total" => "Bytes written to the journals",
         "overtake_sessions" => "Open sessions of clients",
         "overtake_waiting_receives" => "Receives that wait for a message",
+        "overtake_peer_links" => "Links from cores of this node to cores of other nodes that are up",
+        "overtake_shards_led" => "Shards that this node leads",
         "overtake_operations" => "Requests under way",
         "overtake_queues" => "Queues of all tenants",
         "overtake_journal_segments" => "Journal segments that hold living messages",

@@ -1,8 +1,10 @@
 //! The overtake command: server and operator tool. `cli` says what can be typed, `run` does it, `render` shows it.
 
+mod certificates;
 mod cli;
 mod config;
 mod exit;
+mod random;
 mod render;
 mod run;
 mod screen;

@@ -1,6 +1,7 @@
 //! The command tree: argument structs only. What a flag means is said in its help text; what a command does is in
 //! `run`.
 
+pub mod cert;
 pub mod dlq;
 pub mod messages;
 pub mod queue;
@@ -28,12 +29,15 @@ pub struct Cli {
 /// All commands.
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    /// Run a server for development: one node, data in ./overtake-data, the first enqueue makes a queue
+    /// Run a server (or with --nodes a cluster) for development: the first enqueue makes a queue
     Dev(server::DevArgs),
     /// Run a server
     Serve(server::ServeArgs),
     /// Run the HTTP front end alone, in front of a server elsewhere
     Gateway(server::GatewayArgs),
+    /// Make the certificates of a cluster's nodes
+    #[command(subcommand)]
+    Cert(cert::CertCommand),
     /// Help with the configuration file of `serve`
     #[command(subcommand)]
     Config(server::ConfigCommand),
@@ -101,7 +105,7 @@ pub struct Remote {
 /// How to reach a server.
 #[derive(Args, Clone, Debug)]
 pub struct Server {
-    /// Server to talk to (its --quic address)
+    /// Server to talk to (its --quic address); of a cluster several, separated by commas
     #[arg(
         long,
         value_name = "HOST:PORT",

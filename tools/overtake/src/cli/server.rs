@@ -1,6 +1,7 @@
 //! Commands that run something here: `dev`, `serve`, `gateway`; and the helpers `config` and `completions`.
 
 use super::{Server, values};
+use crate::config::Peer;
 use clap::{Args, Subcommand};
 use clap_complete::Shell;
 use overtake_base::limits::{CORES_MAX, SHARDS_MAX};
@@ -18,13 +19,41 @@ pub struct ServeArgs {
     /// Create unknown queues with defaults at their first accepted enqueue
     #[arg(long)]
     pub auto_create: bool,
+    #[command(flatten)]
+    pub member: MemberArgs,
 }
 
 /// `overtake dev`
 #[derive(Args, Debug)]
 pub struct DevArgs {
+    /// Nodes, each a process of its own with a folder of its own below --data [then: ./overtake-cluster]; ports of the
+    /// next node are 10 higher
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=9))]
+    pub nodes: u16,
     #[command(flatten)]
     pub node: NodeArgs,
+}
+
+/// What makes a node one of a cluster.
+#[derive(Args, Debug, Default)]
+#[command(next_help_heading = "Cluster")]
+pub struct MemberArgs {
+    /// This node's id, 1 or more, for as long as its data folder lives
+    #[arg(long, value_name = "ID", value_parser = values::node_id)]
+    pub node_id: Option<u64>,
+    /// What fails together with this node, such as its data centre; replicas go to different ones [default: local]
+    #[arg(long, value_name = "NAME", value_parser = values::zone)]
+    pub zone: Option<String>,
+    /// Another node: where it listens for nodes, then its zone, cores (as this node has) and HTTP address, where not the
+    /// default. Give one for each, the same on all nodes
+    #[arg(long, value_name = "ID@HOST:PORT[/ZONE,CORES,HTTP]", value_parser = values::peer)]
+    pub peer: Vec<Peer>,
+    /// Where this node listens for the others, UDP; core N has the port N above [default: the IP of --quic, port 7402]
+    #[arg(long, value_name = "IP:PORT", value_parser = values::address)]
+    pub peer_listen: Option<SocketAddr>,
+    /// Folder with ca.pem, node-ID.pem and node-ID.key; `overtake cert` makes them [default: ./overtake-certs]
+    #[arg(long, value_name = "DIR")]
+    pub cert_dir: Option<PathBuf>,
 }
 
 /// Where a node keeps its data and listens, and how much of the machine it takes.
@@ -42,7 +71,7 @@ pub struct NodeArgs {
     /// Cores to use, one pinned thread each, fixed when the data folder is made, 1..=64 [default: all CPUs]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(CORES_MAX)))]
     pub cores: Option<u16>,
-    /// Shards, fixed when the data folder is made, 1..=1024 [default: 8]
+    /// Shards, fixed when the data folder is made, 1..=1024 [default: 8; in a cluster 32]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(SHARDS_MAX)))]
     pub shards: Option<u16>,
 }

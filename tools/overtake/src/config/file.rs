@@ -1,5 +1,6 @@
 //! The configuration file: keys, their ranges, and errors that name the line.
 
+use super::member::{self, Peer};
 use crate::cli::values;
 use overtake_base::limits::{CORES_MAX, RATE_MAX, SHARDS_MAX, TENANT_NAME_BYTES_MAX};
 use serde::de::{Error as _, Unexpected};
@@ -22,6 +23,14 @@ pub struct ConfigFile {
     #[serde(default, deserialize_with = "shards")]
     pub shards: Option<u16>,
     pub auto_create: Option<bool>,
+    #[serde(default, deserialize_with = "member::node_id")]
+    pub node_id: Option<u64>,
+    #[serde(default, deserialize_with = "member::zone")]
+    pub zone: Option<String>,
+    pub peer_listen: Option<SocketAddr>,
+    pub cert_dir: Option<PathBuf>,
+    #[serde(default)]
+    pub peers: Vec<Spanned<Peer>>,
     #[serde(default)]
     pub tokens: Vec<Token>,
     #[serde(default)]
@@ -100,6 +109,14 @@ impl ConfigFile {
         })?;
         unique(text, "token", file.tokens.iter().map(|token| &token.token))?;
         unique(text, "name", file.tenants.iter().map(|tenant| &tenant.name))?;
+        let mut ids = BTreeSet::new();
+        if let Some(twice) = file.peers.iter().find(|peer| !ids.insert(peer.get_ref().id)) {
+            let line = line_of(text, twice.span().start);
+            return Err(Wrong {
+                line,
+                message: format!("peer {} stands here a second time", twice.get_ref().id),
+            });
+        }
         Ok(file)
     }
 }
@@ -120,19 +137,19 @@ fn unique<'a>(text: &str, key: &str, values: impl Iterator<Item = &'a Spanned<St
     Ok(())
 }
 
-fn bounded<'de, D: Deserializer<'de>>(input: D, low: u64, high: u64) -> Result<u64, D::Error> {
+pub(super) fn bounded<'de, D: Deserializer<'de>>(input: D, low: u64, high: u64) -> Result<u64, D::Error> {
     let value = i64::deserialize(input)?;
     u64::try_from(value).ok().filter(|value| (low..=high).contains(value)).ok_or_else(|| {
         D::Error::invalid_value(Unexpected::Signed(value), &format!("{low}..={high}").as_str())
     })
 }
 
-fn bounded_u16<'de, D: Deserializer<'de>>(input: D, high: u16) -> Result<Option<u16>, D::Error> {
+pub(super) fn bounded_u16<'de, D: Deserializer<'de>>(input: D, high: u16) -> Result<Option<u16>, D::Error> {
     let value = bounded(input, 1, u64::from(high))?;
     u16::try_from(value).map(Some).map_err(D::Error::custom)
 }
 
-fn cores<'de, D: Deserializer<'de>>(input: D) -> Result<Option<u16>, D::Error> {
+pub(super) fn cores<'de, D: Deserializer<'de>>(input: D) -> Result<Option<u16>, D::Error> {
     bounded_u16(input, CORES_MAX)
 }
 
@@ -198,9 +215,26 @@ mod tests {
     fn every_key_of_the_example_parses() {
         let file = ConfigFile::parse(&example_uncommented()).unwrap();
         // Destructured, so that a new key without a place in the example does not compile away unseen.
-        let ConfigFile { data, http, quic, cores, shards, auto_create, tokens, tenants } = file;
+        let ConfigFile {
+            data,
+            http,
+            quic,
+            cores,
+            shards,
+            auto_create,
+            node_id,
+            zone,
+            peer_listen,
+            cert_dir,
+            peers,
+            tokens,
+            tenants,
+        } = file;
         assert!(data.is_some() && http.is_some() && quic.is_some() && cores.is_some());
         assert_eq!((shards, auto_create), (Some(8), Some(false)));
+        assert!(node_id.is_some() && zone.is_some() && peer_listen.is_some() && cert_dir.is_some());
+        let Peer { id, address: _, zone, cores, http } = peers[0].get_ref();
+        assert!(*id > 0 && zone.is_some() && cores.is_some() && http.is_some());
         assert_eq!(tokens[0].rights.len(), 4, "every right is shown");
         assert_eq!(tenants[0].enqueue_per_s, Some(5_000));
     }
@@ -211,6 +245,7 @@ mod tests {
             ("data = 'x'\nhtp = '127.0.0.1:1'", 2, "`http`"),
             ("[[tenants]]\nname = 'a'\nenqueue_per_s = 1\nextra = 1", 4, "`enqueue_per_s`"),
             ("[[tokens]]\ntoken = 'a'\ntenant = 'a'\nrights = ['fly']", 4, "`admin`"),
+            ("[[peers]]\nid = 2\naddress = 'a:1'\nport = 7", 4, "`address`"),
         ] {
             let wrong = ConfigFile::parse(text).unwrap_err();
             assert_eq!(wrong.line, line, "{wrong}");
@@ -231,6 +266,11 @@ mod tests {
             ("[[tokens]]\ntoken = 'a b'\ntenant = 'a'\nrights = ['read']", 2, "1..=256"),
             ("[[tokens]]\ntoken = 'a'\ntenant = 'a'\nrights = []", 4, "at least one"),
             ("[[tokens]]\ntoken = 'a'\ntenant = 'a'", 1, "rights"),
+            ("node_id = 0", 1, "1..="),
+            ("zone = 'a b'", 1, "a zone is"),
+            ("[[peers]]\nid = 2\naddress = 'a'", 3, "a name or an address"),
+            ("[[peers]]\nid = 2\naddress = 'a:1'\ncores = 65", 4, "1..=64"),
+            ("[[peers]]\nid = 2", 1, "address"),
             ("data = ", 1, ""),
         ] {
             let wrong = ConfigFile::parse(text).unwrap_err();
@@ -248,6 +288,8 @@ mod tests {
         let file = ConfigFile::parse(token).unwrap();
         assert!(!format!("{file:?}").contains("secret"));
 
+        let peer = "[[peers]]\nid = 2\naddress = 'a:1'\n";
+        assert!(ConfigFile::parse(&peer.repeat(2)).unwrap_err().message.contains("peer 2 stands"));
         let tenant = "[[tenants]]\nname = 'a'\nenqueue_per_s = 1\n";
         assert_eq!(ConfigFile::parse(&tenant.repeat(2)).unwrap_err().line, 5);
     }

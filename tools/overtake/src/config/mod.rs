@@ -2,10 +2,12 @@
 //! a whole, with the line at fault and what is allowed there.
 
 mod file;
+mod member;
 
 pub use file::{ConfigFile, Right, Tenant, Token};
+pub use member::{Member, Peer, ZONE};
 
-use crate::cli::server::NodeArgs;
+use crate::cli::server::{MemberArgs, NodeArgs};
 use crate::exit::Failure;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -35,6 +37,10 @@ pub struct Node {
     pub shards: Option<u16>,
     /// Unknown queues appear at their first accepted enqueue.
     pub auto_create: bool,
+    /// What fails together with it.
+    pub zone: String,
+    /// What makes it one of a cluster.
+    pub member: Option<Member>,
     /// Who may do what; empty: everybody everything.
     pub tokens: Vec<Token>,
     /// Limits of tenants.
@@ -43,17 +49,33 @@ pub struct Node {
 
 impl Node {
     /// Flags win over the file, the file over defaults.
-    pub fn resolve(flags: NodeArgs, auto_create: bool, file: ConfigFile) -> Self {
-        Self {
+    pub fn resolve(
+        flags: NodeArgs,
+        mut member: MemberArgs,
+        auto_create: bool,
+        file: ConfigFile,
+    ) -> Result<Self, Failure> {
+        let quic = flags.quic.or(file.quic).unwrap_or(QUIC_DEFAULT);
+        let zone = member.zone.take().or(file.zone).unwrap_or_else(|| ZONE.into());
+        let in_file = MemberArgs {
+            node_id: file.node_id,
+            zone: None,
+            peer: file.peers.into_iter().map(toml::Spanned::into_inner).collect(),
+            peer_listen: file.peer_listen,
+            cert_dir: file.cert_dir,
+        };
+        Ok(Self {
             data: flags.data.or(file.data).unwrap_or_else(|| DATA_DEFAULT.into()),
             http: flags.http.or(file.http).unwrap_or(HTTP_DEFAULT),
-            quic: flags.quic.or(file.quic).unwrap_or(QUIC_DEFAULT),
+            quic,
             cores: flags.cores.or(file.cores),
             shards: flags.shards.or(file.shards),
             auto_create: auto_create || file.auto_create.unwrap_or(false),
+            zone,
+            member: Member::resolve(member, in_file, quic)?,
             tokens: file.tokens,
             tenants: file.tenants,
-        }
+        })
     }
 }
 
@@ -74,13 +96,14 @@ mod tests {
         let file =
             || ConfigFile::parse("data = '/a'\nhttp = '0.0.0.0:1'\ncores = 3\nauto_create = true").unwrap();
         let flags = NodeArgs { data: Some("/b".into()), cores: Some(4), ..NodeArgs::default() };
-        let node = Node::resolve(flags, false, file());
+        let node = Node::resolve(flags, MemberArgs::default(), false, file()).unwrap();
         assert_eq!(node.data, Path::new("/b"));
         assert_eq!(node.http.port(), 1);
         assert_eq!(node.quic, QUIC_DEFAULT);
         assert_eq!((node.cores, node.shards, node.auto_create), (Some(4), None, true));
 
-        let node = Node::resolve(NodeArgs::default(), true, ConfigFile::default());
+        let node =
+            Node::resolve(NodeArgs::default(), MemberArgs::default(), true, ConfigFile::default()).unwrap();
         assert_eq!(
             (node.data.as_path(), node.cores, node.auto_create),
             (Path::new(DATA_DEFAULT), None, true)

@@ -1,5 +1,7 @@
 //! What each command does: connects where it must, asks, shows the answer, and says how it ended.
 
+mod cert;
+mod dev;
 mod dlq;
 mod enqueue;
 mod lines;
@@ -34,6 +36,7 @@ fn dispatch(command: Command) -> Outcome {
         Command::Dev(args) => server::dev(args),
         Command::Serve(args) => server::serve(args),
         Command::Gateway(args) => server::gateway(&args),
+        Command::Cert(command) => cert::run(command),
         Command::Config(command) => server::config(command),
         Command::Completions(args) => completions(args.shell),
         Command::Queue(command) => queues::run(command),

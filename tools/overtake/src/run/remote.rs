@@ -15,8 +15,24 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What the flags say about the server, as the client takes it.
 pub fn options(server: &Server) -> Result<ConnectOptions, Failure> {
-    let addresses = resolve(&server.connect)?;
-    let host = server.connect.rsplit_once(':').map_or("localhost", |(host, _)| host);
+    let named: Vec<&str> = server.connect.split(',').map(str::trim).collect();
+    let mut addresses = Vec::new();
+    for server in &named {
+        // One that is not known now must not keep the others from being asked.
+        match resolve(server) {
+            Ok(found) => addresses.extend(found),
+            Err(failure) if failure.exit == Exit::Usage || named.len() == 1 => return Err(failure),
+            Err(failure) => drop(failure),
+        }
+    }
+    if addresses.is_empty() {
+        return Err(Failure::new(Exit::NoConnection, format!("cannot look up any of {}", server.connect)));
+    }
+    // A certificate of each node of a cluster is good for this name; one name must do for all.
+    let host = match named.as_slice() {
+        [one] => one.rsplit_once(':').map_or("localhost", |(host, _)| host),
+        _ => "localhost",
+    };
     let trust = match &server.ca {
         Some(file) => Trust::Certificates(certificates(file)?),
         None if addresses.iter().all(|address| address.ip().is_loopback()) => Trust::LoopbackOnly,
@@ -145,7 +161,9 @@ mod tests {
         assert_eq!(options(&server("[::1]:7400")).unwrap().server_name, "::1");
         let elsewhere = options(&server("192.0.2.1:7400")).unwrap_err();
         assert!(elsewhere.exit == Exit::Usage && elsewhere.message.contains("--ca FILE"));
-        for bad in ["localhost", "localhost:x", "", ":"] {
+        let several = options(&server("127.0.0.1:7400,127.0.0.1:7410, 127.0.0.1:7420")).unwrap();
+        assert_eq!((several.servers.len(), several.server_name.as_str()), (3, "localhost"));
+        for bad in ["localhost", "localhost:x", "", ":", "127.0.0.1:7400,", "127.0.0.1:7400,b"] {
             assert_eq!(options(&server(bad)).unwrap_err().exit, Exit::Usage, "{bad}");
         }
     }

@@ -1,14 +1,18 @@
 //! Commands that run a server here: `serve`, `dev`, `gateway`; and `config`.
 
-use super::{remote, runtime, stop::Stop};
+use super::{dev, remote, runtime, stop::Stop};
 use crate::cli::Format;
-use crate::cli::server::{ConfigCommand, DevArgs, GatewayArgs, ServeArgs};
-use crate::config::{self, ConfigFile, EXAMPLE, Node, Right, Tenant, Token};
+use crate::cli::server::{ConfigCommand, DevArgs, GatewayArgs, MemberArgs, NodeArgs, ServeArgs};
+use crate::config::{self, ConfigFile, EXAMPLE, Member, Node, Peer, Right, Tenant, Token, ZONE};
 use crate::exit::{Exit, Failure, Outcome};
+use crate::render::style::Style;
 use crate::screen::Screen;
-use crate::serve::{self, Addresses, ServeOptions};
+use crate::serve::{self, Addresses, ClusterOptions, NodeEvent, PeerOptions, ServeOptions};
+use overtake_base::NodeId;
 use overtake_core::{Rights, TenantConfig, TokenConfig};
 use overtake_gateway::{GatewayError, GatewayOptions};
+use std::io::IsTerminal as _;
+use std::net::SocketAddr;
 use std::path::Path;
 use tracing_subscriber::EnvFilter;
 
@@ -18,10 +22,12 @@ pub fn serve(args: ServeArgs) -> Outcome {
         Some(path) => config::read(path)?,
         None => ConfigFile::default(),
     };
-    let node = Node::resolve(args.node, args.auto_create, file);
+    let node = Node::resolve(args.node, args.member, args.auto_create, file)?;
     run(node, |screen, node, addresses| {
+        let member =
+            node.member.as_ref().map_or_else(String::new, |member| format!(" as node {}", member.node_id));
         screen.note(&format!(
-            "overtake serves {} on http {} and quic {}",
+            "overtake serves {}{member} on http {} and quic {}",
             node.data.display(),
             addresses.http,
             addresses.quic
@@ -31,14 +37,17 @@ pub fn serve(args: ServeArgs) -> Outcome {
 
 /// Runs a node for development and says what to type next.
 pub fn dev(args: DevArgs) -> Outcome {
-    let node = Node::resolve(args.node, true, ConfigFile::default());
+    if args.nodes > 1 {
+        return dev::run(&args);
+    }
+    let node = Node::resolve(args.node, MemberArgs::default(), true, ConfigFile::default())?;
     run(node, |screen, node, addresses| {
         // Nobody needs to read it: the server goes on all the same.
         let _ = screen.print(&welcome(&node.data, addresses, &own_name(), screen.view().style));
     })
 }
 
-fn run(node: Node, ready: impl FnOnce(&Screen, &Node, &Addresses)) -> Outcome {
+fn run(node: Node, ready: impl Fn(&Screen, &Node, &Addresses)) -> Outcome {
     log_to_stderr();
     let screen = Screen::new(Format::Table);
     let options = serve_options(&node);
@@ -49,10 +58,25 @@ fn run(node: Node, ready: impl FnOnce(&Screen, &Node, &Addresses)) -> Outcome {
              each other down"
         ));
     }
-    match serve::run(&options, |addresses| ready(&screen, &node, addresses)) {
+    let ended = serve::run(&options, |event| match event {
+        NodeEvent::Ready(addresses) => ready(&screen, &node, addresses),
+        NodeEvent::Waiting(away) => screen.note(&waiting(away)),
+    });
+    match ended {
         Ok(()) => Ok(Exit::Ok),
-        Err(error) => Err(Failure::new(Exit::Server, explain(&error.to_string(), "--http or --quic"))),
+        Err(error) => {
+            Err(Failure::new(Exit::Server, explain(&error.to_string(), "--http, --quic or --peer-listen")))
+        }
     }
+}
+
+/// Why a node of a cluster does not serve yet.
+fn waiting(away: &[NodeId]) -> String {
+    if away.is_empty() {
+        return "overtake: waiting for the other nodes: linked with all of them, no leaders yet".to_owned();
+    }
+    let away: Vec<String> = away.iter().map(|node| format!("node {node}")).collect();
+    format!("overtake: waiting for a majority of the nodes: no link with {}", away.join(", "))
 }
 
 /// The error, and what to do about it.
@@ -72,8 +96,26 @@ fn serve_options(node: &Node) -> ServeOptions {
         cores: node.cores,
         shards: node.shards,
         auto_create: node.auto_create,
+        zone: node.zone.clone(),
+        cluster: node.member.as_ref().map(cluster),
         tokens: node.tokens.iter().map(token).collect(),
         tenants: node.tenants.iter().map(tenant).collect(),
+    }
+}
+
+fn cluster(member: &Member) -> ClusterOptions {
+    let peer = |peer: &Peer| PeerOptions {
+        node: NodeId(peer.id),
+        address: peer.address.clone(),
+        zone: peer.zone.clone().unwrap_or_else(|| ZONE.into()),
+        cores: peer.cores,
+        http: peer.http.clone().unwrap_or_default(),
+    };
+    ClusterOptions {
+        node: NodeId(member.node_id),
+        peers: member.peers.iter().map(peer).collect(),
+        peer_listen: member.peer_listen,
+        cert_dir: member.cert_dir.clone(),
     }
 }
 
@@ -125,7 +167,7 @@ pub fn config(command: ConfigCommand) -> Outcome {
     match command {
         ConfigCommand::Example => screen.print(EXAMPLE)?,
         ConfigCommand::Check { file } => {
-            config::read(&file)?;
+            Node::resolve(NodeArgs::default(), MemberArgs::default(), false, config::read(&file)?)?;
             screen.print(&format!("{}: fine\n", file.display()))?;
         }
     }
@@ -133,14 +175,15 @@ pub fn config(command: ConfigCommand) -> Outcome {
 }
 
 /// Warnings and errors on standard error; `OVERTAKE_LOG` asks for more, such as `info` or `overtake=debug`.
-fn log_to_stderr() {
+pub(super) fn log_to_stderr() {
     let filter = EnvFilter::try_from_env("OVERTAKE_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
     // A second server in one process would find the first one's log in place, which is as good.
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let _ = log.with_ansi(std::io::stderr().is_terminal()).try_init();
 }
 
 /// What a person types to run this binary: its name where the shell finds it, else its path from here.
-fn own_name() -> String {
+pub(super) fn own_name() -> String {
     const NAME: &str = "overtake";
     let Ok(own) = std::env::current_exe() else { return NAME.to_owned() };
     let found = std::env::var_os("PATH").and_then(|path| {
@@ -157,14 +200,28 @@ fn own_name() -> String {
 }
 
 /// The screen of `overtake dev`.
-fn welcome(data: &Path, addresses: &Addresses, own: &str, style: crate::render::style::Style) -> String {
+fn welcome(data: &Path, addresses: &Addresses, own: &str, style: Style) -> String {
     let Addresses { http, quic } = addresses;
     let connect = if quic.port() == 7400 { String::new() } else { format!(" --connect {quic}") };
-    let json = "-H 'content-type: application/json'";
     format!(
         "\
 {title}   HTTP {http}   QUIC {quic}   data {data}
 
+{next}
+{hint}
+",
+        title = style.bold("Overtake is running."),
+        data = data.display(),
+        next = next_steps(*http, &connect, own, style),
+        hint = style.dim("The whole API: /openapi.json. Ctrl-C stops the server; the data stays."),
+    )
+}
+
+/// What to type next; `connect` is what a command needs to find the server.
+pub(super) fn next_steps(http: SocketAddr, connect: &str, own: &str, style: Style) -> String {
+    let json = "-H 'content-type: application/json'";
+    format!(
+        "\
 {with_curl}
   curl http://{http}/v1/queues/jobs/messages {json} -d '{{\"priority\": 1, \"body\": \"aGVsbG8=\"}}'
   curl http://{http}/v1/queues/jobs/receive {json} -d '{{\"max\": 1}}'
@@ -175,21 +232,15 @@ fn welcome(data: &Path, addresses: &Addresses, own: &str, style: crate::render::
   {own} receive jobs{connect}
   {own} ack jobs RECEIPT{connect}
   {own} stats jobs --watch{connect}
-
-{hint}
 ",
-        title = style.bold("Overtake is running."),
-        data = data.display(),
         with_curl = style.bold("With curl (bodies are base64):"),
         with_cli = style.bold("With the command line, in another terminal:"),
-        hint = style.dim("The whole API: /openapi.json. Ctrl-C stops the server; the data stays."),
     )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::render::style::Style;
 
     #[test]
     fn the_welcome_names_addresses_and_next_commands() {
@@ -216,11 +267,34 @@ mod tests {
         let file = ConfigFile::parse(
             "[[tokens]]\ntoken = 's'\ntenant = 'a'\nrights = ['read', 'admin']\n[[tenants]]\nname = 'a'\nenqueue_per_s = 7",
         );
-        let node = Node::resolve(Default::default(), false, file.unwrap());
+        let node = Node::resolve(NodeArgs::default(), MemberArgs::default(), false, file.unwrap()).unwrap();
         let options = serve_options(&node);
         let rights = Rights { enqueue: false, receive: false, read: true, admin: true };
         assert_eq!(options.tokens, [TokenConfig { token: "s".into(), tenant: "a".into(), rights }]);
         assert_eq!(options.tenants, [TenantConfig { name: "a".into(), enqueue_per_s: Some(7) }]);
         assert!(!options.auto_create);
+        assert_eq!((options.zone.as_str(), options.cluster), (ZONE, None));
+
+        let file = ConfigFile::parse(
+            "node_id = 1\nzone = 'a'\npeer_listen = '10.0.0.1:9'\ncert_dir = '/c'\n[[peers]]\nid = 2\n\
+             address = 'two:7402'\nzone = 'b'\ncores = 3\nhttp = 'two:1'\n[[peers]]\nid = 3\naddress = 'three:7402'",
+        );
+        let node = Node::resolve(NodeArgs::default(), MemberArgs::default(), false, file.unwrap()).unwrap();
+        let options = serve_options(&node);
+        let peer = |node, address: &str, zone: &str, cores, http: &str| PeerOptions {
+            node: NodeId(node),
+            address: address.into(),
+            zone: zone.into(),
+            cores,
+            http: http.into(),
+        };
+        let peers = vec![peer(2, "two:7402", "b", Some(3), "two:1"), peer(3, "three:7402", ZONE, None, "")];
+        let expected = ClusterOptions {
+            node: NodeId(1),
+            peers,
+            peer_listen: ([10, 0, 0, 1], 9).into(),
+            cert_dir: "/c".into(),
+        };
+        assert_eq!((options.zone.as_str(), options.cluster), ("a", Some(expected)));
     }
 }

@@ -8,10 +8,11 @@
 
 use super::mesh::{Datagram, Mesh, Parcel};
 use super::node::{Report, Shared, StartGuard};
+use super::peers::{PeerParts, Peers};
+use super::port::{Port, ecn_of};
 use super::wake::Bell;
 use crate::exit::Exit;
 use bytes::BytesMut;
-use core::cell::Cell;
 use core::future::Future as _;
 use core::pin::pin;
 use core::sync::atomic::Ordering;
@@ -23,18 +24,14 @@ use overtake_core::{Address, Core, CoreConfig, Event, Output, SessionId};
 use overtake_device::Device;
 use overtake_log::disk::DiskCompletion;
 use overtake_queue::answer::{LevelSummary, Summary};
-use overtake_transport::{EcnCodepoint, Routed, Transmit, Transport, TransportConfig, TransportEvent};
-use overtake_udp::{UdpSocket, Watch};
+use overtake_transport::{Routed, Transport, TransportConfig, TransportEvent};
+use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Datagrams taken in one turn, so that a flood leaves room for the disk and the other cores.
-const RECEIVE_DATAGRAMS_MAX: usize = 512;
-/// Batches sent in one turn.
-const SEND_BATCHES_MAX: usize = 512;
 /// How soon the loop looks again where nothing will wake it: a full ring, a full socket.
 const RETRY: Duration = Duration::from_micros(500);
 /// The shortest sleep. The executor looks for completed I/O only when no task is ready, so the loop must really wait
@@ -52,6 +49,8 @@ pub(super) struct CoreParts {
     pub(super) transport: TransportConfig,
     pub(super) folder: PathBuf,
     pub(super) quic: SocketAddr,
+    /// In a cluster.
+    pub(super) peers: Option<PeerParts>,
     /// Zero of the node's monotonic clock.
     pub(super) started: Instant,
     pub(super) mesh: Mesh,
@@ -92,18 +91,16 @@ struct CoreLoop {
     node: NodeId,
     id: CoreId,
     started: Instant,
-    socket: UdpSocket,
-    socket_seen: Rc<SocketSeen>,
+    port: Port,
     transport: Transport,
+    /// The links to other nodes; none for a node by itself.
+    peers: Option<Peers>,
     device: Device,
     mesh: Mesh,
     board: Writer,
     others: Reader,
     bell: Arc<Bell>,
     shared: Arc<Shared>,
-    /// A batch that the socket did not take yet; its bytes are in `buffer`.
-    unsent: Option<Transmit>,
-    buffer: Vec<u8>,
     outputs: Vec<Output>,
     stop: Stop,
 }
@@ -118,21 +115,11 @@ enum Stop {
     Farewell(Instant),
 }
 
-/// Between the loop and the task that waits for datagrams.
-#[derive(Default)]
-struct SocketSeen {
-    /// The task saw something and waits for `emptied`.
-    readable: Cell<bool>,
-    emptied: Bell,
-}
-
 impl CoreLoop {
     async fn start(parts: CoreParts) -> Result<Self, String> {
         // The first sleep of an executor takes tens of milliseconds.
         glommio::timer::sleep(Duration::from_millis(1)).await;
         let device = Device::open(&parts.folder).await.map_err(|error| error.to_string())?;
-        let socket = UdpSocket::bind(parts.quic)
-            .map_err(|error| format!("cannot listen on {} for QUIC: {error}", parts.quic))?;
         let moment = read_clocks(parts.started);
         let transport =
             Transport::new(&parts.transport, moment.instant).map_err(|error| error.to_string())?;
@@ -140,24 +127,27 @@ impl CoreLoop {
         let bell = parts.shared.bells[usize::from(id.0)].clone();
         let completed = bell.clone();
         device.on_completion(Rc::new(move || completed.ring()));
-        let socket_seen = Rc::new(SocketSeen::default());
-        glommio::spawn_local(watch_socket(id, socket.watch(), socket_seen.clone(), bell.clone())).detach();
+        let port = Port::bind(parts.quic, bell.clone(), move |error| socket_broken(id, &error))
+            .map_err(|error| format!("cannot listen on {} for QUIC: {error}", parts.quic))?;
+        let peers = parts.peers.map(|peers| {
+            Peers::open(peers, id, moment.instant, parts.shared.clone(), move |error| {
+                socket_broken(id, &error)
+            })
+        });
         Ok(Self {
             node: parts.config.node,
             core: Core::new(parts.config, moment.now),
             id,
             started: parts.started,
-            socket,
-            socket_seen,
+            port,
             transport,
+            peers: peers.transpose()?,
             device,
             mesh: parts.mesh,
             board: parts.board,
             others: parts.others,
             bell,
             shared: parts.shared,
-            unsent: None,
-            buffer: Vec::new(),
             outputs: Vec::new(),
             stop: Stop::No,
         })
@@ -172,7 +162,7 @@ impl CoreLoop {
             let gathered = Instant::now();
             self.core.drain(moment.now, &mut self.outputs);
             let stepped = Instant::now();
-            self.carry_out();
+            self.carry_out(moment.instant);
             self.transmit(moment.instant);
             note_slow_turn(self.id, [moment.instant, gathered, stepped, Instant::now()]);
             if self.farewell(moment.instant) {
@@ -187,6 +177,9 @@ impl CoreLoop {
     /// Takes in what else has come and steps the core with all of it.
     fn gather(&mut self, moment: Moment) {
         self.transport.timeout(moment.instant);
+        if let Some(peers) = &mut self.peers {
+            peers.timeout(moment.instant, moment.now.wall);
+        }
         let messages = self.receive_parcels(moment.instant);
         let Self { core, others, outputs, .. } = self;
         others.changed(|shown| {
@@ -198,6 +191,9 @@ impl CoreLoop {
         for (from, message) in messages {
             let from = Address { node: self.node, core: from };
             self.step(moment, Event::Mesh { from, message });
+        }
+        while let Some(event) = self.peers.as_mut().and_then(|peers| peers.poll_event(moment.instant)) {
+            self.step(moment, event);
         }
         let mut completions: Vec<DiskCompletion> = Vec::new();
         self.device.drain(&mut completions);
@@ -219,21 +215,18 @@ impl CoreLoop {
 
     /// Returns true where more may be there already.
     fn receive_datagrams(&mut self, instant: Instant) -> bool {
-        let Self { transport, mesh, .. } = self;
-        let received = self.socket.try_receive(RECEIVE_DATAGRAMS_MAX, |datagram| {
-            let ecn = datagram.ecn.and_then(|ecn| EcnCodepoint::from_bits(ecn as u8));
+        let Self { port, transport, mesh, peers, id, .. } = self;
+        let received = port.receive(|datagram| {
+            let ecn = ecn_of(&datagram);
             let data = BytesMut::from(datagram.data);
             let routed = transport.datagram(instant, datagram.from, datagram.to, ecn, data);
             if let Routed::Elsewhere { core, data } = routed {
                 mesh.hand_over(core, Datagram { from: datagram.from, to: datagram.to, ecn, data });
             }
         });
-        let more = received
-            .unwrap_or_else(|error| end_process(self.id, &format!("receiving from the UDP socket: {error}")));
-        if !more && self.socket_seen.readable.replace(false) {
-            self.socket_seen.emptied.ring();
-        }
-        more
+        let linked = peers.as_mut().map_or(Ok(false), |peers| peers.receive(instant));
+        let broken = |error| end_process(*id, &format!("receiving from a UDP socket: {error}"));
+        received.unwrap_or_else(broken) | linked.unwrap_or_else(broken)
     }
 
     /// Datagrams go on to the transport at once; messages are for after the board.
@@ -251,7 +244,7 @@ impl CoreLoop {
     }
 
     /// Does what the core put out, in the order that [`Output`] asks for.
-    fn carry_out(&mut self) {
+    fn carry_out(&mut self, instant: Instant) {
         let mut outputs = core::mem::take(&mut self.outputs);
         outputs.sort_by_key(|output| match output {
             Output::Fatal(_) => 0,
@@ -266,7 +259,12 @@ impl CoreLoop {
                 Output::Publish { shard, version, summary, gone } => {
                     self.publish(shard, version, &summary, gone);
                 }
-                Output::Mesh { to, message } => self.mesh.send(to.core, message),
+                Output::Mesh { to, message } if to.node == self.node => self.mesh.send(to.core, message),
+                Output::Mesh { to, message } => {
+                    if let Some(peers) = &mut self.peers {
+                        peers.send(instant, to, &message);
+                    }
+                }
                 Output::Disk(operation) => self.device.submit(operation),
                 Output::Frame { session, frame } => self.transport.send(session.0, frame),
                 Output::CloseSession { session, code, reason } => {
@@ -307,25 +305,13 @@ impl CoreLoop {
         self.mesh.rouse_all();
     }
 
+    /// Peers first: an answer may wait for what they are told.
     fn transmit(&mut self, instant: Instant) {
-        for _ in 0..SEND_BATCHES_MAX {
-            if self.unsent.is_none() {
-                let segments_max = self.socket.segments_max();
-                self.unsent = self.transport.poll_transmit(instant, segments_max, &mut self.buffer);
-            }
-            let Some(transmit) = &self.unsent else { return };
-            let batch = overtake_udp::Transmit {
-                destination: transmit.destination,
-                ecn: transmit.ecn.and_then(|ecn| overtake_udp::EcnCodepoint::from_bits(ecn as u8)),
-                contents: &self.buffer[..transmit.size],
-                segment_size: transmit.segment_size,
-                src_ip: transmit.src_ip,
-            };
-            if !self.socket.try_send(&batch) {
-                return;
-            }
-            self.unsent = None;
+        if let Some(peers) = &mut self.peers {
+            peers.transmit(instant);
         }
+        let Self { port, transport, .. } = self;
+        port.transmit(|segments_max, buffer| transport.poll_transmit(instant, segments_max, buffer));
     }
 
     /// Once every core has finished, sees clients off. Returns true when that is done.
@@ -335,6 +321,9 @@ impl CoreLoop {
             Stop::Told => {
                 if self.shared.stopped.load(Ordering::Acquire) == self.shared.cores {
                     self.transport.stop();
+                    if let Some(peers) = &mut self.peers {
+                        peers.stop(instant);
+                    }
                     self.stop = Stop::Farewell(instant + FAREWELL);
                 }
                 false
@@ -345,7 +334,7 @@ impl CoreLoop {
                     self.transmit(instant);
                     return true;
                 }
-                self.transport.is_stopped() && self.unsent.is_none() && !self.transport.has_transmits()
+                self.transport.is_stopped() && !self.port.is_full() && !self.transport.has_transmits()
             }
         }
     }
@@ -365,11 +354,14 @@ impl CoreLoop {
 
     /// After how long the next turn is due though nothing rings; `None`: never.
     fn next_turn(&self, moment: Moment) -> Option<Duration> {
-        let sends = self.unsent.is_none() && self.transport.has_transmits();
-        if sends || self.transport.has_events() {
+        let sends = !self.port.is_full() && self.transport.has_transmits();
+        let links = self.peers.as_ref();
+        if sends || self.transport.has_events() || links.is_some_and(Peers::is_busy) {
             return Some(YIELD);
         }
-        let retry = (self.unsent.is_some() || self.mesh.is_backed_up()).then_some(RETRY);
+        let full = self.port.is_full() || links.is_some_and(Peers::is_full);
+        let retry = (full || self.mesh.is_backed_up()).then_some(RETRY);
+        let links = links.and_then(|peers| peers.next_turn(moment.instant));
         let core = self.core.next_wake();
         let core = core.map(|at| Duration::from_nanos(at.saturating_sub(moment.now.monotonic_ns)));
         let quic = self.transport.next_timeout();
@@ -378,7 +370,7 @@ impl CoreLoop {
             Stop::Farewell(until) => Some(until.saturating_duration_since(moment.instant)),
             Stop::No | Stop::Told => None,
         };
-        [retry, core, quic, farewell].into_iter().flatten().min()
+        [retry, core, quic, links, farewell].into_iter().flatten().min()
     }
 }
 
@@ -395,16 +387,8 @@ fn note_slow_turn(core: CoreId, [began, gathered, stepped, ended]: [Instant; 4])
     }
 }
 
-/// Rings the bell when datagrams come, then waits until the loop has taken them all.
-async fn watch_socket(core: CoreId, watch: Watch, seen: Rc<SocketSeen>, bell: Arc<Bell>) {
-    loop {
-        if let Err(error) = watch.readable().await {
-            end_process(core, &format!("waiting on the UDP socket: {error}"));
-        }
-        seen.readable.set(true);
-        bell.ring();
-        seen.emptied.wait().await;
-    }
+fn socket_broken(core: CoreId, error: &io::Error) {
+    end_process(core, &format!("waiting on a UDP socket: {error}"));
 }
 
 fn read_clocks(started: Instant) -> Moment {

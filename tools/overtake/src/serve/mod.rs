@@ -2,15 +2,21 @@
 //! their client.
 //!
 //! Read `core_loop` first: it is the shell around the deterministic core, and decides nothing. `node` starts the
-//! threads and says when they serve, `mesh` and `wake` connect them, `secrets` is the node's certificate.
+//! threads and says when they serve, `mesh` and `wake` connect them, `port` is a core's UDP socket, `secrets` the node's
+//! certificate. In a cluster `peers` are a core's links to other nodes, and `cluster` is what the node was told of them.
 
+mod cluster;
 mod core_loop;
 mod mesh;
 mod node;
+mod peers;
+mod port;
 mod secrets;
 mod wake;
 
+use crate::certificates::CertificateError;
 use core::fmt;
+use overtake_base::NodeId;
 use overtake_core::{TenantConfig, TokenConfig};
 use overtake_device::FolderError;
 use overtake_gateway::GatewayError;
@@ -18,7 +24,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-pub use node::run;
+pub use node::{NodeEvent, run};
 
 /// How a node is started.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -31,14 +37,46 @@ pub struct ServeOptions {
     pub quic: SocketAddr,
     /// Cores, 1..=64. Absent: as the data folder has them, and for a new one as many as the machine has.
     pub cores: Option<u16>,
-    /// Shards, 1..=1024. Absent: as the data folder has them, and 8 for a new one.
+    /// Shards, 1..=1024. Absent: as the data folder has them, and 8 for a new one (in a cluster 32).
     pub shards: Option<u16>,
+    /// What fails together with this node.
+    pub zone: String,
+    /// What makes it one of a cluster.
+    pub cluster: Option<ClusterOptions>,
     /// Whether the first enqueue to an unknown queue creates it.
     pub auto_create: bool,
     /// Who may call; empty: everybody may do everything.
     pub tokens: Vec<TokenConfig>,
     /// Limits of tenants.
     pub tenants: Vec<TenantConfig>,
+}
+
+/// A node of a cluster.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ClusterOptions {
+    /// Its id.
+    pub node: NodeId,
+    /// The other nodes.
+    pub peers: Vec<PeerOptions>,
+    /// Where its core 0 listens for them; core *n* listens *n* ports above.
+    pub peer_listen: SocketAddr,
+    /// Folder of its certificates.
+    pub cert_dir: PathBuf,
+}
+
+/// Another node.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PeerOptions {
+    /// Its id.
+    pub node: NodeId,
+    /// Where its core 0 listens for other nodes, `HOST:PORT`.
+    pub address: String,
+    /// Its zone.
+    pub zone: String,
+    /// Its cores; as many as this node has where absent.
+    pub cores: Option<u16>,
+    /// Its HTTP address, to be shown.
+    pub http: String,
 }
 
 /// Where a node listens.
@@ -68,6 +106,11 @@ pub enum ServeError {
     Certificate {
         /// Which.
         path: PathBuf,
+        /// Why.
+        detail: String,
+    },
+    /// The links to other nodes cannot be made.
+    Peers {
         /// Why.
         detail: String,
     },
@@ -105,6 +148,7 @@ impl fmt::Display for ServeError {
             Self::Quic { address, error } => write!(f, "cannot listen on {address} for QUIC: {error}"),
             Self::Http(error) => error.fmt(f),
             Self::Certificate { path, detail } => write!(f, "{} cannot be used: {detail}", path.display()),
+            Self::Peers { detail } => f.write_str(detail),
             Self::File { path, error } => write!(f, "{}: {error}", path.display()),
             Self::Core { core, detail } => write!(f, "core {core} cannot start: {detail}"),
             Self::StopTimeout => f.write_str("stopped by force: requests were still under way"),
@@ -113,6 +157,12 @@ impl fmt::Display for ServeError {
 }
 
 impl core::error::Error for ServeError {}
+
+impl From<CertificateError> for ServeError {
+    fn from(CertificateError { path, detail }: CertificateError) -> Self {
+        Self::Certificate { path, detail }
+    }
+}
 
 impl From<FolderError> for ServeError {
     fn from(error: FolderError) -> Self {

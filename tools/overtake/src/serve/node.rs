@@ -1,10 +1,13 @@
 //! Starts the threads of a node, says when they serve, and ends them.
 
+use super::cluster::{Cluster, fingerprint, keep_looking_up};
 use super::core_loop::{self, CoreParts};
 use super::mesh::Mesh;
+use super::peers::PeerParts;
 use super::secrets::{self, Secrets};
 use super::wake::Bell;
 use super::{Addresses, ServeError, ServeOptions};
+use crate::certificates::{Files, NodeCertificates, is_readable_by_others};
 use crate::exit::Exit;
 use core::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use glommio::{ExecutorJoinHandle, LocalExecutorBuilder, Placement};
@@ -13,14 +16,20 @@ use overtake_base::{CoreId, NodeId};
 use overtake_board::Board;
 use overtake_client::{ConnectOptions, Trust};
 use overtake_core::CoreConfig;
-use overtake_device::{StoreIdentity, core_folder, lock_folder, open_store};
+use overtake_core::cluster::ClusterMap;
+use overtake_device::{
+    Membership, SHARDS_DEFAULT, SHARDS_DEFAULT_CLUSTER, StoreIdentity, claim_folder, core_folder,
+    lock_folder, open_store, read_peers, write_peers,
+};
 use overtake_gateway::{GatewayHandle, GatewayOptions};
 use overtake_transport::{AdmissionLimits, TransportConfig};
+use overtake_wire::peer::PeerHello;
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 /// Bytes of one journal segment. Fixed for a folder once it is made.
 const SEGMENT_BYTES: u64 = 32 * 1024 * 1024;
@@ -36,6 +45,9 @@ const CHECKPOINT_BYTES: u64 = 256 * 1024 * 1024;
 const BACKLOG_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// How long what is under way may take when the node is told to stop.
 const STOP_TIMEOUT: Duration = Duration::from_secs(20);
+/// When a node of a cluster that cannot serve yet says so first, and how often again.
+const WAITING_FIRST: Duration = Duration::from_secs(3);
+const WAITING_EVERY: Duration = Duration::from_secs(30);
 /// Start of the names of the cores' threads.
 const CORE_THREAD: &str = "overtake-core";
 
@@ -46,6 +58,8 @@ pub(super) enum Report {
     Serving,
     /// It could not start.
     Failed(CoreId, String),
+    /// It has a link to a node, whose data folder has this identity.
+    PeerSeen(NodeId, u128),
 }
 
 /// Says that a core failed unless its loop came to run: what the executor says of itself is known only when its thread
@@ -91,15 +105,15 @@ impl Shared {
     }
 }
 
-/// Runs a node until it is told to stop by SIGTERM or SIGINT. `on_ready` is called once it answers requests.
+/// Runs a node until it is told to stop by SIGTERM or SIGINT. `on_event` is told once when it answers requests.
 ///
 /// # Errors
 /// Where the node cannot start, or had to be stopped by force. A core that can no longer be trusted ends the process.
-pub fn run(options: &ServeOptions, on_ready: impl FnOnce(&Addresses)) -> Result<(), ServeError> {
+pub fn run(options: &ServeOptions, mut on_event: impl FnMut(NodeEvent<'_>)) -> Result<(), ServeError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| ServeError::Core { core: 0, detail: error.to_string() })?;
     end_process_when_a_core_panics();
-    let ended = runtime.block_on(run_node(options, on_ready));
+    let ended = runtime.block_on(run_node(options, &mut on_event));
     // Does not wait for threads that did not end in time.
     runtime.shutdown_background();
     ended
@@ -117,14 +131,26 @@ fn end_process_when_a_core_panics() {
     }));
 }
 
-async fn run_node(options: &ServeOptions, on_ready: impl FnOnce(&Addresses)) -> Result<(), ServeError> {
+async fn run_node(
+    options: &ServeOptions,
+    on_event: &mut impl FnMut(NodeEvent<'_>),
+) -> Result<(), ServeError> {
     // From here on a signal is waited for instead of ending the process.
     let mut signals = Signals::new()?;
     let _lock = lock_folder(&options.data)?;
-    let identity = open_store(&options.data, options.cores, options.shards)?;
+    let cluster = open_cluster(options)?.map(Arc::new);
+    let shards_new = if cluster.is_some() { SHARDS_DEFAULT_CLUSTER } else { SHARDS_DEFAULT };
+    let identity = open_store(&options.data, options.cores, options.shards, shards_new)?;
     let quic = overtake_udp::claim(options.quic)
         .map_err(|error| ServeError::Quic { address: options.quic, error })?;
-    let secrets = Secrets::open(&options.data, quic)?;
+    if let Some(cluster) = &cluster {
+        for core in (0..identity.cores).map(CoreId) {
+            let address = cluster.listen(core)?;
+            overtake_udp::claim(address).map_err(|error| ServeError::Quic { address, error })?;
+        }
+    }
+    let certificates = cluster.as_ref().map(|cluster| &cluster.certificates);
+    let secrets = Secrets::open(&options.data, quic, certificates)?;
     let gateway = start_gateway(options, &secrets, quic, identity.cores)?;
     let addresses = Addresses { http: gateway.address, quic };
 
@@ -136,29 +162,96 @@ async fn run_node(options: &ServeOptions, on_ready: impl FnOnce(&Addresses)) -> 
         bells: (0..identity.cores).map(|_| Arc::default()).collect(),
         reports,
     });
-    let threads = start_cores(options, identity, &addresses, &secrets, &shared)?;
-    let stopped_early = tokio::select! {
-        ready = all_serve(&mut reported, identity.cores) => { ready?; false }
-        () = signals.wait() => true,
-    };
-    if !stopped_early {
-        on_ready(&addresses);
-        signals.wait().await;
+    if let Some(cluster) = &cluster {
+        let rouse = shared.clone();
+        let peers = cluster.options.peers.clone();
+        tokio::spawn(keep_looking_up(cluster.addresses.clone(), peers, move || rouse.ring_all()));
+    }
+    let threads = start_cores(options, identity, &addresses, &secrets, cluster.as_deref(), &shared)?;
+    let mut watch = ReportWatch::new(options, cluster.as_deref(), identity.cores);
+    loop {
+        tokio::select! {
+            report = reported.recv() => {
+                // Some: `shared` holds a sender.
+                if report.map_or(Ok(false), |report| watch.take(report))? {
+                    on_event(NodeEvent::Ready(&addresses));
+                }
+            }
+            () = tokio::time::sleep_until(watch.complain_at.into()), if watch.is_waiting() => {
+                watch.complain_at += WAITING_EVERY;
+                let away = cluster.as_deref().map_or_else(Vec::new, |cluster| cluster.links.away());
+                on_event(NodeEvent::Waiting(&away));
+            }
+            () = signals.wait() => break,
+        }
     }
     stop(gateway, threads, &shared).await
 }
 
-async fn all_serve(reported: &mut UnboundedReceiver<Report>, cores: u16) -> Result<(), ServeError> {
-    let mut serving = 0;
-    while serving < cores {
-        match reported.recv().await {
-            Some(Report::Serving) => serving += 1,
-            Some(Report::Failed(core, detail)) => return Err(ServeError::Core { core: core.0, detail }),
-            // Cannot be: `Shared` holds a sender.
-            None => break,
-        }
+/// What happens to a node that a person should hear of.
+#[derive(Debug)]
+pub enum NodeEvent<'a> {
+    /// It answers requests.
+    Ready(&'a Addresses),
+    /// It cannot answer yet; these nodes of its cluster are not linked.
+    Waiting(&'a [NodeId]),
+}
+
+/// Takes what cores report.
+struct ReportWatch<'a> {
+    options: &'a ServeOptions,
+    cluster: Option<&'a Cluster>,
+    cores: u16,
+    serving: u16,
+    complain_at: Instant,
+    stores: BTreeMap<NodeId, u128>,
+}
+
+impl<'a> ReportWatch<'a> {
+    fn new(options: &'a ServeOptions, cluster: Option<&'a Cluster>, cores: u16) -> Self {
+        let stores = cluster.map(|cluster| cluster.stores.clone()).unwrap_or_default();
+        Self { options, cluster, cores, serving: 0, complain_at: Instant::now() + WAITING_FIRST, stores }
     }
-    Ok(())
+
+    /// Whether somebody may wonder why nothing is answered: a node by itself says all there is in its log.
+    fn is_waiting(&self) -> bool {
+        self.cluster.is_some() && self.serving < self.cores
+    }
+
+    /// True when the last core has come to serve.
+    fn take(&mut self, report: Report) -> Result<bool, ServeError> {
+        match report {
+            Report::Serving => {
+                self.serving += 1;
+                return Ok(self.serving == self.cores);
+            }
+            Report::Failed(core, detail) => return Err(ServeError::Core { core: core.0, detail }),
+            // The first one counts: a core that sees another one later refuses it.
+            Report::PeerSeen(node, store) if !self.stores.contains_key(&node) => {
+                self.stores.insert(node, store);
+                write_peers(&self.options.data, &self.stores)?;
+            }
+            Report::PeerSeen(..) => {}
+        }
+        Ok(false)
+    }
+}
+
+/// What the node needs to be one of a cluster; checks that its data folder and its certificates are its own.
+fn open_cluster(options: &ServeOptions) -> Result<Option<Cluster>, ServeError> {
+    let Some(asked) = &options.cluster else {
+        claim_folder(&options.data, None)?;
+        return Ok(None);
+    };
+    let certificates = NodeCertificates::open(&asked.cert_dir, asked.node)?;
+    let key = Files::node(&asked.cert_dir, asked.node).key;
+    if is_readable_by_others(&key) {
+        tracing::warn!("{} is readable by others: chmod 600 it", key.display());
+    }
+    let cluster = certificates.cluster;
+    claim_folder(&options.data, Some(Membership { node: asked.node, cluster }))?;
+    let stores = read_peers(&options.data)?;
+    Ok(Some(Cluster::new(asked, certificates, stores)))
 }
 
 /// The gateway's requests end first, since they need the cores.
@@ -234,6 +327,7 @@ fn start_cores(
     identity: StoreIdentity,
     addresses: &Addresses,
     secrets: &Secrets,
+    cluster: Option<&Cluster>,
     shared: &Arc<Shared>,
 ) -> Result<Vec<ExecutorJoinHandle<()>>, ServeError> {
     check_locked_memory()?;
@@ -243,9 +337,12 @@ fn start_cores(
     let boards = Board::for_cores(identity.cores);
     let mut threads = Vec::new();
     for (core, (mesh, (board, others))) in (0..).zip(mesh.into_iter().zip(boards)) {
-        let seed = secrets::random()?;
+        let seed = secrets::random_bytes()?;
+        let config = core_config(options, identity, addresses, cluster, CoreId(core), &seed);
+        let peers = cluster.map(|cluster| peer_parts(cluster, &config, secrets.secret)).transpose()?;
         let parts = CoreParts {
-            config: core_config(options, identity, addresses, CoreId(core), &seed),
+            config,
+            peers,
             transport: TransportConfig {
                 certificates: secrets.certificates.clone(),
                 private_key: secrets.private_key.clone(),
@@ -274,20 +371,41 @@ fn start_cores(
     Ok(threads)
 }
 
+/// The links of the core that `config` is for.
+fn peer_parts(cluster: &Cluster, config: &CoreConfig, secret: [u8; 32]) -> Result<PeerParts, ServeError> {
+    let map = ClusterMap::of(config);
+    let hello = PeerHello {
+        node: config.node,
+        core: config.core,
+        cores: config.cores,
+        cluster: cluster.certificates.cluster,
+        store: config.store,
+        map: fingerprint(&map, config.shards),
+    };
+    let seed = secrets::random_bytes()?;
+    Ok(PeerParts {
+        config: cluster.peer_config(&map, hello, secret, seed, crate::screen::now()),
+        listen: cluster.listen(config.core)?,
+        addresses: cluster.addresses.clone(),
+        links: cluster.links.clone(),
+    })
+}
+
 fn core_config(
     options: &ServeOptions,
     identity: StoreIdentity,
     addresses: &Addresses,
+    cluster: Option<&Cluster>,
     core: CoreId,
     seed: &[u8; 32],
 ) -> CoreConfig {
     CoreConfig {
-        node: NodeId(1),
-        zone: "local".into(),
+        node: cluster.map_or(NodeId(1), |cluster| cluster.options.node),
+        zone: options.zone.clone(),
         http: addresses.http.to_string(),
         core,
         cores: identity.cores,
-        peers: Vec::new(),
+        peers: cluster.map_or_else(Vec::new, |cluster| cluster.core_peers(identity.cores)),
         shards: identity.shards,
         store: identity.store,
         seed: u64::from_le_bytes(core::array::from_fn(|i| seed[i])),

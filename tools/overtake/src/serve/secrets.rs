@@ -1,11 +1,12 @@
 //! What a node must not lose or show: its certificate with key, and the secret behind its connection ids. Made at the
-//! first start in `DATA/tls`, used again at every later one; an operator may put an own certificate in place.
+//! first start in `DATA/tls`, used again at every later one; an operator may put an own certificate in place. A node of a
+//! cluster shows its clients the certificate that it shows the other nodes.
 
 use super::ServeError;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use crate::certificates::{NodeCertificates, read_certificates, read_key};
+use crate::random;
 use std::fs::{self, OpenOptions};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Write as _};
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
@@ -27,9 +28,17 @@ pub(super) struct Secrets {
 
 impl Secrets {
     /// Reads them from a data folder that this process holds, making what is not there.
-    pub(super) fn open(data: &Path, quic: SocketAddr) -> Result<Self, ServeError> {
+    pub(super) fn open(
+        data: &Path,
+        quic: SocketAddr,
+        member: Option<&NodeCertificates>,
+    ) -> Result<Self, ServeError> {
         let folder = data.join("tls");
         fs::create_dir_all(&folder).map_err(|error| ServeError::file(&folder, error))?;
+        if let Some(NodeCertificates { chain, key, .. }) = member {
+            let secret = read_secret(&folder.join(SECRET_FILE))?;
+            return Ok(Self { certificates: chain.clone(), private_key: key.clone(), secret });
+        }
         let (certificate, key) = (folder.join(CERTIFICATE_FILE), folder.join(KEY_FILE));
         if !certificate.exists() && (!key.exists() || new(&certificate).exists()) {
             make_certificate(&certificate, &key, quic)?;
@@ -57,30 +66,13 @@ fn make_certificate(certificate: &Path, key: &Path, quic: SocketAddr) -> Result<
     put_in_place(certificate)
 }
 
-fn read_certificates(path: &Path) -> Result<Vec<Vec<u8>>, ServeError> {
-    let pem = fs::read(path).map_err(|error| ServeError::file(path, error))?;
-    let chain: Result<Vec<_>, _> =
-        CertificateDer::pem_slice_iter(&pem).map(|der| der.map(|der| der.to_vec())).collect();
-    match chain {
-        Ok(chain) if !chain.is_empty() => Ok(chain),
-        Ok(_) => Err(unusable(path, "no certificate in it")),
-        Err(error) => Err(unusable(path, &error.to_string())),
-    }
-}
-
-fn read_key(path: &Path) -> Result<Vec<u8>, ServeError> {
-    let pem = fs::read(path).map_err(|error| ServeError::file(path, error))?;
-    let key = PrivateKeyDer::from_pem_slice(&pem).map_err(|error| unusable(path, &error.to_string()))?;
-    Ok(key.secret_der().to_vec())
-}
-
 fn read_secret(path: &Path) -> Result<[u8; 32], ServeError> {
     match fs::read(path) {
         Ok(bytes) => {
             bytes.try_into().map_err(|_| unusable(path, "it must be 32 bytes; remove it to get a new one"))
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let secret = random()?;
+            let secret = random_bytes()?;
             write(path, &secret, 0o600)?;
             Ok(secret)
         }
@@ -89,11 +81,8 @@ fn read_secret(path: &Path) -> Result<[u8; 32], ServeError> {
 }
 
 /// Random bytes from the operating system.
-pub(super) fn random() -> Result<[u8; 32], ServeError> {
-    let path = Path::new("/dev/urandom");
-    let mut bytes = [0; 32];
-    let read = fs::File::open(path).and_then(|mut file| file.read_exact(&mut bytes));
-    read.map_err(|error| ServeError::file(path, error)).map(|()| bytes)
+pub(super) fn random_bytes() -> Result<[u8; 32], ServeError> {
+    random::bytes().map_err(|error| ServeError::file(Path::new(random::SOURCE), error))
 }
 
 /// Whole or not at all, so that a start that was cut short is repeated from the beginning.
@@ -135,8 +124,8 @@ mod tests {
     fn what_was_made_once_is_used_again_and_damage_is_named() {
         let data = std::env::temp_dir().join(format!("overtake-secrets-{}", std::process::id()));
         let quic = "10.1.2.3:7400".parse().unwrap();
-        let first = Secrets::open(&data, quic).unwrap();
-        let again = Secrets::open(&data, quic).unwrap();
+        let first = Secrets::open(&data, quic, None).unwrap();
+        let again = Secrets::open(&data, quic, None).unwrap();
         assert_eq!(first.certificates, again.certificates);
         assert_eq!((first.private_key, first.secret), (again.private_key, again.secret));
         for private in [KEY_FILE, SECRET_FILE] {
@@ -147,7 +136,7 @@ mod tests {
             let path = data.join("tls").join(file);
             let good = fs::read(&path).unwrap();
             fs::write(&path, "nonsense").unwrap();
-            let error = Secrets::open(&data, quic).err().unwrap().to_string();
+            let error = Secrets::open(&data, quic, None).err().unwrap().to_string();
             assert!(error.contains(file), "{error}");
             fs::write(&path, good).unwrap();
         }
@@ -158,7 +147,7 @@ mod tests {
     fn a_first_start_that_was_cut_short_is_made_again() {
         let data = std::env::temp_dir().join(format!("overtake-secrets-cut-{}", std::process::id()));
         let quic = "127.0.0.1:7400".parse().unwrap();
-        let whole = Secrets::open(&data, quic).unwrap();
+        let whole = Secrets::open(&data, quic, None).unwrap();
         let (certificate, key) = (data.join("tls").join(CERTIFICATE_FILE), data.join("tls").join(KEY_FILE));
         // Before the key was in its place, and after.
         for with_key in [false, true] {
@@ -166,13 +155,13 @@ mod tests {
             if !with_key {
                 fs::remove_file(&key).unwrap();
             }
-            let again = Secrets::open(&data, quic).unwrap();
+            let again = Secrets::open(&data, quic, None).unwrap();
             assert_ne!(again.private_key, whole.private_key);
         }
         // An operator's key that has no certificate yet is left alone.
         fs::remove_file(&certificate).unwrap();
         let before = fs::read(&key).unwrap();
-        assert!(Secrets::open(&data, quic).err().unwrap().to_string().contains(CERTIFICATE_FILE));
+        assert!(Secrets::open(&data, quic, None).err().unwrap().to_string().contains(CERTIFICATE_FILE));
         assert_eq!(fs::read(&key).unwrap(), before);
         fs::remove_dir_all(&data).unwrap();
     }

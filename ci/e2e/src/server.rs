@@ -271,7 +271,8 @@ pub fn run(mut command: Command, stdin: &[u8]) -> Ended {
     Ended { code: status.code(), stdout, stderr }
 }
 
-fn wait_for(mut child: Child) -> Option<ExitStatus> {
+/// Waits for a child's end; kills one that goes on for too long.
+pub(crate) fn wait_for(mut child: Child) -> Option<ExitStatus> {
     let start = Instant::now();
     while start.elapsed() < LIFE_LIMIT {
         if let Some(status) = child.try_wait().expect("a child") {

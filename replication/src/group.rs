@@ -9,8 +9,9 @@
 
 use crate::error::GroupError;
 use crate::guard::{self, Replica, Verdict};
-use crate::message::{self, PeerMessageKind};
+use crate::message::{self, PeerMessage, PeerMessageKind};
 use crate::recovery;
+use crate::snapshot::Snapshots;
 use crate::tail::{LogTail, from_raft};
 use crate::types::{GroupConfig, GroupOutput, HardState, LogEntry, RecoveredGroup};
 use bytes::Bytes;
@@ -39,8 +40,8 @@ const APPENDS_UNDER_WAY_MAX: usize = 256;
 /// One replica of one group.
 pub struct Group {
     shard: ShardId,
-    node: NodeId,
-    raft: RawNode<LogTail>,
+    pub(crate) node: NodeId,
+    pub(crate) raft: RawNode<LogTail>,
     timeouts: Random,
     /// Term and role that `timeout_ticks` was drawn for.
     timeout_for: (u64, StateRole),
@@ -57,6 +58,7 @@ pub struct Group {
     held: VecDeque<(u64, NodeId, Bytes)>,
     /// Newest entry that was put out as committed.
     delivered: u64,
+    pub(crate) snapshots: Snapshots,
 }
 
 impl Group {
@@ -104,6 +106,7 @@ impl Group {
             persisted: 0,
             held: VecDeque::new(),
             delivered: recovered.checkpoint.0,
+            snapshots: Snapshots::default(),
             raft,
         };
         group.draw_timeout();
@@ -121,6 +124,7 @@ impl Group {
 
     /// A tick of time passed.
     pub fn tick(&mut self) {
+        self.tick_snapshots();
         self.raft.tick();
         self.keep_timeout();
     }
@@ -162,6 +166,14 @@ impl Group {
         {
             self.raft.raft.vote = raft::INVALID_ID;
         }
+        if let PeerMessageKind::Snapshot { index, first } = message.kind {
+            return self.offered(from, message.term, index, first);
+        }
+        self.end_snapshot_of(from, &message);
+        self.step_into(from, message)
+    }
+
+    pub(crate) fn step_into(&mut self, from: NodeId, message: PeerMessage) -> Result<(), GroupError> {
         let result = self.raft.step(message::to_raft(from, self.node, message));
         self.keep_timeout();
         result.map_err(|_| GroupError::Refused("a message that cannot be stepped"))
@@ -177,6 +189,7 @@ impl Group {
     pub fn unreachable(&mut self, peer: NodeId) {
         if self.raft.raft.prs().get(peer.0).is_some() {
             self.raft.report_unreachable(peer.0);
+            self.snapshot_failed(peer);
             self.keep_timeout();
         }
     }
@@ -271,6 +284,7 @@ impl Group {
         self.raft.has_ready()
             || self.held.front().is_some_and(|(number, ..)| *number <= self.persisted)
             || self.raft.store().wants_older()
+            || self.snapshots.offer.is_some()
     }
 
     /// Replaces `out` by what this group wants done. Called once a turn, after all inputs.
@@ -286,6 +300,7 @@ impl Group {
         out.committed.clear();
         out.reads.clear();
         out.wanted.clear();
+        out.offer = self.snapshots.offer.take();
         self.release_held(&mut out.messages);
         if self.raft.has_ready() {
             self.take_ready(out);
@@ -308,7 +323,8 @@ impl Group {
         for entry in &out.entries {
             self.raft.mut_store().append(entry.clone());
         }
-        let encode = |message| message::encode(self.shard, message);
+        let first = self.first_in_log();
+        let encode = |message| message::encode(self.shard, first, message);
         out.messages.extend(ready.take_messages().into_iter().filter_map(encode));
         out.messages_after_sync.extend(ready.take_persisted_messages().into_iter().filter_map(encode));
         if is_planted(Bug::FollowerAcknowledgesEarly) {
@@ -383,6 +399,7 @@ impl Group {
         if index > self.raft.raft.raft_log.applied() {
             self.raft.advance_apply_to(index);
         }
+        self.raft.mut_store().applied(index);
     }
 
     /// A leader: up to where it knows every voter to hold the log durably (0 until all have answered it). Others: 0.
@@ -418,6 +435,7 @@ impl Group {
 
     /// The journal holds no entries before `index` any more: a peer that lacks one needs a snapshot.
     pub fn released(&mut self, index: u64) {
+        self.compact(index.saturating_sub(1));
         self.raft.mut_store().forget(index.saturating_sub(1));
     }
 
@@ -452,7 +470,7 @@ impl Group {
 
     /// The library draws election time-outs from the thread's randomness whenever its term or role changes: each is
     /// overwritten at once by one of our own stream, so that a run repeats.
-    fn keep_timeout(&mut self) {
+    pub(crate) fn keep_timeout(&mut self) {
         let now = (self.raft.raft.term, self.raft.raft.state);
         if now != self.timeout_for {
             self.timeout_for = now;

@@ -6,6 +6,7 @@
 //! * [`types`]: the words (what a group is told and what it wants done);
 //! * `recovery`: refuses what was read from disk where consensus could not go on from it;
 //! * `tail`: the part of the log that is kept in memory; `older`: the part that is not;
+//! * `snapshot`: what a leader and a follower say to each other where the log does not reach back far enough;
 //! * `message`: the bytes of peers' messages;
 //! * `guard`: refuses peers' messages that consensus would panic on;
 //! * `group`: the turn: inputs in, one output out, several outputs on their way to the disk at once.
@@ -18,12 +19,13 @@ mod guard;
 mod message;
 mod older;
 mod recovery;
+mod snapshot;
 mod tail;
 pub mod types;
 
 pub use error::GroupError;
 pub use group::{ELECTION_TICKS, ENTRY_BYTES_MAX, Group, HEARTBEAT_TICKS, UNCOMMITTED_BYTES_MAX};
-pub use types::{EntryKind, GroupConfig, GroupOutput, HardState, LogEntry, RecoveredGroup};
+pub use types::{EntryKind, GroupConfig, GroupOutput, HardState, LogEntry, RecoveredGroup, SnapshotOffer};
 
 /// Terms and log places stay below this, whatever a disk or a peer says, so that adding to them never overflows.
 const NUMBER_MAX: u64 = 1 << 62;

@@ -14,7 +14,7 @@ use overtake_base::{Malformed, NodeId, Reader, ShardId, Writer};
 use raft::CAMPAIGN_TRANSFER;
 use raft::eraftpb::{Entry, Message, MessageType};
 
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 /// Most entries of one message.
 const ENTRIES_MAX: usize = 1 << 20;
 /// Bytes of an entry without its data.
@@ -63,6 +63,8 @@ pub enum PeerMessageKind {
     HeartbeatResponse { commit: u64, read: u64 },
     /// Leads, and wants the receiver, which has the whole log, to lead instead.
     TimeoutNow,
+    /// Leads, holds entries from `first` on only, and can give a state that holds everything up to `index`.
+    Snapshot { index: u64, first: u64 },
 }
 
 impl PeerMessageKind {
@@ -77,6 +79,7 @@ impl PeerMessageKind {
             Self::Heartbeat { .. } => HEARTBEAT,
             Self::HeartbeatResponse { .. } => HEARTBEAT_RESPONSE,
             Self::TimeoutNow => TIMEOUT_NOW,
+            Self::Snapshot { .. } => SNAPSHOT,
         }
     }
 }
@@ -90,15 +93,17 @@ const PRE_VOTE: u8 = 6;
 const HEARTBEAT: u8 = 7;
 const HEARTBEAT_RESPONSE: u8 = 8;
 const TIMEOUT_NOW: u8 = 9;
+const SNAPSHOT: u8 = 10;
 
-/// Encodes what the library wants sent. Kinds that this crate never lets it produce come out as nothing.
-pub fn encode(shard: ShardId, message: Message) -> Option<(NodeId, Bytes)> {
+/// Encodes what the library wants sent, of a log whose oldest entry that can be read is `first`. Kinds that this crate
+/// never lets it produce come out as nothing.
+pub fn encode(shard: ShardId, first: u64, message: Message) -> Option<(NodeId, Bytes)> {
     let to = NodeId(message.to);
-    let message = from_raft(message)?;
+    let message = from_raft(first, message)?;
     Some((to, Bytes::from(encode_one(Address { shard, to }, &message))))
 }
 
-fn from_raft(mut m: Message) -> Option<PeerMessage> {
+fn from_raft(first: u64, mut m: Message) -> Option<PeerMessage> {
     let kind = match m.get_msg_type() {
         MessageType::MsgAppend => append_from_raft(&mut m),
         MessageType::MsgAppendResponse => PeerMessageKind::AppendResponse {
@@ -129,6 +134,9 @@ fn from_raft(mut m: Message) -> Option<PeerMessage> {
             PeerMessageKind::HeartbeatResponse { commit: m.commit, read: read_of(&m) }
         }
         MessageType::MsgTimeoutNow => PeerMessageKind::TimeoutNow,
+        MessageType::MsgSnapshot => {
+            PeerMessageKind::Snapshot { index: m.get_snapshot().get_metadata().index, first }
+        }
         _ => return None,
     };
     Some(PeerMessage { term: m.term, kind })
@@ -199,6 +207,7 @@ fn encode_one(address: Address, message: &PeerMessage) -> Vec<u8> {
             numbers(&mut out, [commit, read]);
         }
         PeerMessageKind::TimeoutNow => {}
+        PeerMessageKind::Snapshot { index, first } => numbers(&mut out, [index, first]),
     }
     bytes
 }
@@ -255,6 +264,9 @@ fn decode_kind(input: &mut Reader<'_>, kind: u8, term: u64) -> Result<PeerMessag
             PeerMessageKind::HeartbeatResponse { commit: number(input, "commit")?, read: input.u64("read")? }
         }
         TIMEOUT_NOW => PeerMessageKind::TimeoutNow,
+        SNAPSHOT => {
+            PeerMessageKind::Snapshot { index: number(input, "index")?, first: number(input, "first")? }
+        }
         _ => return Err(Malformed("message kind")),
     })
 }
@@ -323,6 +335,10 @@ pub fn to_raft(from: NodeId, to: NodeId, message: PeerMessage) -> Message {
             MessageType::MsgHeartbeatResponse
         }
         PeerMessageKind::TimeoutNow => MessageType::MsgTimeoutNow,
+        PeerMessageKind::Snapshot { index, .. } => {
+            m.mut_snapshot().mut_metadata().index = index;
+            MessageType::MsgSnapshot
+        }
     };
     m.set_msg_type(kind);
     m
@@ -356,6 +372,7 @@ mod tests {
             PeerMessageKind::Heartbeat { commit: 4, read: 6 },
             PeerMessageKind::HeartbeatResponse { commit: 4, read: 0 },
             PeerMessageKind::TimeoutNow,
+            PeerMessageKind::Snapshot { index: 9, first: 8 },
         ]
     }
 
@@ -367,7 +384,7 @@ mod tests {
             assert_eq!(bytes[11], number, "the number of a kind");
             assert_eq!(decode(&bytes), Ok((ADDRESS, message.clone())));
             let there = to_raft(NodeId(9), ADDRESS.to, message.clone());
-            assert_eq!(encode(ADDRESS.shard, there), Some((ADDRESS.to, Bytes::from(bytes.clone()))));
+            assert_eq!(encode(ADDRESS.shard, 8, there), Some((ADDRESS.to, Bytes::from(bytes.clone()))));
             for cut in 0..bytes.len() {
                 assert!(decode(&bytes[..cut]).is_err(), "{message:?} cut at {cut}");
             }
@@ -379,9 +396,9 @@ mod tests {
     fn golden_bytes() {
         let bytes = |kind| encode_one(ADDRESS, &PeerMessage { term: 7, kind });
         let all: Vec<u8> = all_kinds().into_iter().flat_map(bytes).collect();
-        assert_eq!(all.len(), 74 + 53 + 53 + 53 + 37 + 37 + 36 + 36 + 20);
+        assert_eq!(all.len(), 74 + 53 + 53 + 53 + 37 + 37 + 36 + 36 + 20 + 36);
         let append: Vec<u8> = [
-            &[2, 2, 1][..],
+            &[3, 2, 1][..],
             &[3, 0, 0, 0, 0, 0, 0, 0, 1],
             &[7, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0],
             &[2, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0],
@@ -393,7 +410,7 @@ mod tests {
         assert_eq!(&all[..append.len()], append);
         assert_eq!(
             overtake_base::checksum::checksum(0, &all),
-            0x7e67_c875_f81e_bc17,
+            0x0e0e_8dbf_24a1_4a80,
             "the layout changed: raise the version"
         );
     }
@@ -416,17 +433,17 @@ mod tests {
 
     #[test]
     fn unknown_kinds_of_the_library_are_not_sent() {
-        for kind in [MessageType::MsgSnapshot, MessageType::MsgTransferLeader, MessageType::MsgPropose] {
+        for kind in [MessageType::MsgReadIndex, MessageType::MsgTransferLeader, MessageType::MsgPropose] {
             let mut message = Message { to: 2, term: 1, ..Message::default() };
             message.set_msg_type(kind);
-            assert_eq!(encode(ADDRESS.shard, message), None);
+            assert_eq!(encode(ADDRESS.shard, 1, message), None);
         }
     }
 
     proptest! {
         #[test]
-        fn any_bytes_are_read_without_panic(bytes: Vec<u8>, kind in 0..11_u8) {
-            let head = [&[2, 2, 1, 3, 0, 0, 0, 0, 0, 0, 0, kind, 1, 0, 0, 0, 0, 0, 0, 0][..], &bytes].concat();
+        fn any_bytes_are_read_without_panic(bytes: Vec<u8>, kind in 0..12_u8) {
+            let head = [&[3, 2, 1, 3, 0, 0, 0, 0, 0, 0, 0, kind, 1, 0, 0, 0, 0, 0, 0, 0][..], &bytes].concat();
             if let Ok((address, message)) = decode(&head) {
                 prop_assert_eq!(encode_one(address, &message), head, "one spelling");
             }

@@ -21,6 +21,8 @@ pub struct LogTail {
     bytes: usize,
     /// What is before them. Consensus asks for it through a shared reference.
     older: RefCell<Older>,
+    /// What the state machine holds: a snapshot of it may be offered.
+    applied: u64,
 }
 
 fn weight(entry: &LogEntry) -> usize {
@@ -39,12 +41,18 @@ impl LogTail {
         let conf_state = ConfState { voters: voters.to_vec(), ..ConfState::default() };
         let bytes = entries.iter().map(weight).sum();
         let older = RefCell::new(Older::new(compacted, older));
-        Self { initial: RaftState::new(hard_state, conf_state), compacted, entries, bytes, older }
+        let applied = compacted.0;
+        Self { initial: RaftState::new(hard_state, conf_state), compacted, entries, bytes, older, applied }
     }
 
     /// The part that is in the journal only.
     pub fn older(&mut self) -> &mut Older {
         self.older.get_mut()
+    }
+
+    /// The state machine holds everything up to `index`.
+    pub fn applied(&mut self, index: u64) {
+        self.applied = index;
     }
 
     /// Whether entries of the journal are wanted that nobody was asked for.
@@ -215,10 +223,19 @@ impl Storage for LogTail {
         Ok(self.last())
     }
 
-    /// A peer that needs entries older than the tail waits: what a snapshot of a shard is made of is known to the
-    /// shard's machine and to the journal, not to this crate.
-    fn snapshot(&self, _request_index: u64, _to: u64) -> Result<Snapshot> {
-        Err(Error::Store(StorageError::SnapshotTemporarilyUnavailable))
+    /// Only its index: what a snapshot of a shard is made of is known to the shard's machine and to the journal, and
+    /// fetched past this crate.
+    fn snapshot(&self, request_index: u64, _to: u64) -> Result<Snapshot> {
+        let Some(term) = self.term_at(self.applied).filter(|term| *term > 0) else {
+            return Err(Error::Store(StorageError::SnapshotTemporarilyUnavailable));
+        };
+        if self.applied < request_index {
+            return Err(Error::Store(StorageError::SnapshotTemporarilyUnavailable));
+        }
+        let mut snapshot = Snapshot::default();
+        let metadata = snapshot.mut_metadata();
+        (metadata.index, metadata.term) = (self.applied, term);
+        Ok(snapshot)
     }
 }
 

@@ -87,4 +87,18 @@ pub struct GroupOutput {
     /// First indexes of stretches of entries that a follower needs and that are not in memory; to be answered by
     /// [`crate::Group::older_read`].
     pub wanted: Vec<u64>,
+    /// The leader has not the entries any more that this follower lacks: it is to be rebuilt from a snapshot.
+    pub offer: Option<SnapshotOffer>,
+}
+
+/// A leader's offer of a snapshot. Fetching it is not this crate's part; a group that begins anew from it is
+/// [`crate::Group::new`], as after a restart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SnapshotOffer {
+    /// The leader.
+    pub from: NodeId,
+    /// Its term.
+    pub term: u64,
+    /// The snapshot holds this entry at least.
+    pub index: u64,
 }

@@ -46,7 +46,7 @@ fn number() -> impl Strategy<Value = u64> {
 }
 
 fn act() -> impl Strategy<Value = Act> {
-    let message = (2..4_u64, 1..10_u8, number(), [number(), number(), number(), number()], any::<bool>())
+    let message = (2..4_u64, 1..11_u8, number(), [number(), number(), number(), number()], any::<bool>())
         .prop_flat_map(|(from, kind, term, numbers, flag)| {
             prop::collection::vec(0..term.saturating_add(1).min(1 << 62), 0..4).prop_map(move |mut terms| {
                 terms.sort_unstable();
@@ -70,7 +70,7 @@ fn act() -> impl Strategy<Value = Act> {
 
 /// The layout of a message, written down a second time.
 fn message(kind: u8, term: u64, numbers: [u64; 4], flag: bool, terms: &[u64]) -> Vec<u8> {
-    let mut bytes = vec![2];
+    let mut bytes = vec![3];
     let mut out = Writer(&mut bytes);
     out.u16(SHARD.0);
     out.u64(VICTIM.0);
@@ -99,7 +99,7 @@ fn message(kind: u8, term: u64, numbers: [u64; 4], flag: bool, terms: &[u64]) ->
             out.bool(flag);
             [a, b].iter().for_each(|n| out.u64(*n));
         }
-        7 | 8 => [a, b].iter().for_each(|n| out.u64(*n)),
+        7 | 8 | 10 => [a, b].iter().for_each(|n| out.u64(*n)),
         _ => {}
     }
     bytes
@@ -239,10 +239,10 @@ fn messages_of_other_groups_and_nodes_are_refused() {
     };
     let mut victim = Victim::new(3);
     for (from, bytes) in [
-        (2, changed(0, 3)),
+        (2, changed(0, 2)),
         (2, changed(1, 8)),
         (2, changed(3, 2)),
-        (2, changed(11, 10)),
+        (2, changed(11, 11)),
         (1, good.clone()),
         (4, good.clone()),
     ] {

@@ -2,7 +2,8 @@
 //! wall clock did, without a look at the clock's code.
 //!
 //! Within a life of the node shard time follows the monotonic clock: at most 500 ppm faster and a tenth slower. A start
-//! takes the wall clock as it finds it, but never goes back behind what was shown before, on any node.
+//! takes the wall clock as it finds it, but never goes back behind what was shown before, on any node. Nodes of a cluster
+//! take each other's: the jump of a few of them, also while they are down, shows in none.
 
 use overtake_base::UnixMillis;
 
@@ -28,9 +29,17 @@ pub struct Clocks {
     pub drift_ppm: u64,
     /// How far the clocks of two nodes may differ, in milliseconds.
     pub spread_ms: u64,
+    /// What nodes may be wrong by about each other's clocks, in milliseconds.
+    pub error_ms: u64,
 }
 
 impl Clocks {
+    /// Of nodes that may be wrong about each other's clocks by so much.
+    #[must_use]
+    pub fn of_cluster(error_ms: u64) -> Self {
+        Self { error_ms, ..Self::default() }
+    }
+
     /// The node starts, and its wall clock shows `wall`.
     pub fn started(&mut self, now_ns: u64, wall: UnixMillis) {
         self.node_started(0, now_ns, wall);
@@ -46,6 +55,11 @@ impl Clocks {
         self.lives[node].push(Life { start_ns: now_ns, low_ms: wall.0, high_ms });
     }
 
+    /// Forgets every start.
+    pub fn begin_anew(&mut self) {
+        self.lives.clear();
+    }
+
     /// Starts of nodes from one virtual time to another.
     #[must_use]
     pub fn starts_between(&self, from_ns: u64, to_ns: u64) -> u64 {
@@ -59,7 +73,8 @@ impl Clocks {
         let low = |life: &Life| {
             let elapsed_ms = (at_ns - life.start_ns) / NANOS_PER_MS;
             let slower_ms = if self.disturbed { elapsed_ms / 10 } else { 0 };
-            (life.low_ms + elapsed_ms).saturating_sub(slower_ms + self.drift_ms(elapsed_ms) + ROUNDING_MS)
+            (life.low_ms + elapsed_ms)
+                .saturating_sub(slower_ms + self.drift_ms(elapsed_ms) + ROUNDING_MS + self.error_ms)
         };
         UnixMillis(self.lives(at_ns).map(low).min().unwrap_or(0))
     }
@@ -70,7 +85,7 @@ impl Clocks {
         let high = |life: &Life| {
             let elapsed_ms = (at_ns - life.start_ns) / NANOS_PER_MS;
             let faster_ms = if self.disturbed { elapsed_ms / 2_000 } else { 0 };
-            life.high_ms + elapsed_ms + faster_ms + self.drift_ms(elapsed_ms) + ROUNDING_MS
+            life.high_ms + elapsed_ms + faster_ms + self.drift_ms(elapsed_ms) + ROUNDING_MS + self.error_ms
         };
         UnixMillis(self.lives(at_ns).map(high).max().unwrap_or(0))
     }

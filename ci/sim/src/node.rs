@@ -37,6 +37,10 @@ pub struct NodeShape {
     pub cache_bytes: usize,
     /// Journal bytes between checkpoints.
     pub checkpoint_bytes: u64,
+    /// Bytes of log kept for replicas that are away.
+    pub log_keep_bytes: u64,
+    /// Bytes of one part of a snapshot.
+    pub snapshot_part_bytes: usize,
     /// Batches written at once.
     pub writes_in_flight_max: usize,
     /// The disks.
@@ -75,6 +79,8 @@ pub struct SimNode {
     pub life: u64,
     /// What its wall clock is ahead (or behind) by.
     pub wall_offset_ms: i64,
+    /// What it was before it jumped.
+    pub honest_offset_ms: i64,
     /// While its wall clock stands still: the virtual time at which it stopped.
     pub wall_frozen_ns: Option<u64>,
     /// What its wall clock gains (or loses), in parts per million of virtual time.
@@ -114,6 +120,7 @@ impl SimNode {
             cores,
             life: 0,
             wall_offset_ms: 0,
+            honest_offset_ms: 0,
             wall_frozen_ns: None,
             wall_drift_ppm: 0,
             monotonic_drift_ppm: 0,
@@ -225,6 +232,8 @@ impl SimNode {
             batch_bytes_max: 1024 * 1024,
             cache_bytes: self.shape.cache_bytes,
             checkpoint_bytes: self.shape.checkpoint_bytes,
+            log_keep_bytes: self.shape.log_keep_bytes,
+            snapshot_part_bytes: self.shape.snapshot_part_bytes,
             backlog_bytes_max: 64 * 1024 * 1024,
         }
     }

@@ -232,6 +232,8 @@ impl Swarm {
             enqueue_per_s: draw.of(&[None, None, None, None, None, Some(3), Some(40)]),
             cache_bytes: draw.of(&[0, 4 * 1024, 64 * 1024, 1024 * 1024]),
             checkpoint_bytes: draw.of(&[16 * 1024, 64 * 1024, 256 * 1024, 8 * 1024 * 1024]),
+            log_keep_bytes: u64::MAX,
+            snapshot_part_bytes: 64 * 1024,
             writes_in_flight_max: draw.of(&[1, 2, 4, 8]),
             disk: DiskProfile {
                 latency_ns: draw.of(&[(20_000, 60_000), (60_000, 400_000), (100_000, 5_000_000)]),

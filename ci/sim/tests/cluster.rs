@@ -30,6 +30,8 @@ fn shape(cores: u16, shards: u16) -> NodeShape {
         enqueue_per_s: None,
         cache_bytes: 64 * 1024,
         checkpoint_bytes: 64 * 1024,
+        log_keep_bytes: u64::MAX,
+        snapshot_part_bytes: 64 * 1024,
         writes_in_flight_max: 4,
         disk: DiskProfile::default(),
     }
@@ -47,7 +49,11 @@ struct Client {
 
 impl Client {
     fn new(seed: u64, nodes: usize, cores: u16, shards: u16) -> Self {
-        let mut world = ClusterWorld::new(seed, nodes, &shape(cores, shards));
+        Self::of(seed, nodes, &shape(cores, shards))
+    }
+
+    fn of(seed: u64, nodes: usize, shape: &NodeShape) -> Self {
+        let mut world = ClusterWorld::new(seed, nodes, shape);
         let session = world.connect_to(0);
         let mut client = Self { world, session, request: 0, ids: 0, others: Vec::new() };
         client.until_well(10_000);
@@ -250,6 +256,98 @@ fn a_node_that_was_away_for_long_catches_up_from_the_journals_of_the_others() {
         ids.sort();
         assert_eq!(client.drain("work"), ids, "seed {seed}");
     }
+}
+
+#[test]
+fn a_node_that_lacks_more_than_the_others_keep_is_rebuilt_while_they_serve() {
+    for seed in 0..6 {
+        let cores = if seed % 2 == 0 { 1 } else { 2 };
+        let mut client = Client::of(
+            seed,
+            3,
+            &NodeShape {
+                checkpoint_bytes: 16 * 1024,
+                log_keep_bytes: 2_000,
+                snapshot_part_bytes: 1_000,
+                ..shape(cores, 2)
+            },
+        );
+        client.enqueue("work", 0, "first").unwrap();
+        client.world.end(2, false);
+        let churn = |client: &mut Client| {
+            for _ in 0..100 {
+                client.enqueue("work", 0, &"x".repeat(200)).unwrap();
+                let messages = client.receive("work", 2, 0);
+                client.ack("work", &messages);
+            }
+        };
+        client.pass(FAILOVER_MS_MAX);
+        churn(&mut client);
+        // What lives stays in old entries, and the snapshot brings them.
+        let mut ids: Vec<_> = (0..20)
+            .map(|n| client.enqueue("old", 0, &format!("{n} {}", "y".repeat(2_000))).unwrap())
+            .collect();
+        churn(&mut client);
+        client.world.start(2);
+        // Work goes on meanwhile, and another node is lost before it is through.
+        for n in 0..40 {
+            ids.push(client.enqueue("old", 0, &n.to_string()).unwrap());
+        }
+        client.until_well(10_000);
+        client.pass(5_000);
+        assert!(client.world.rebuilt > 0, "seed {seed}");
+        client.world.end(1, seed % 2 == 0);
+        client.pass(FAILOVER_MS_MAX);
+        client.go_to(2);
+        ids.sort();
+        assert_eq!(client.drain("old"), ids, "seed {seed}");
+        // What it got lasts.
+        client.world.start(1);
+        client.until_well(10_000);
+        client.world.end(2, false);
+        client.world.start(2);
+        client.until_well(10_000);
+    }
+}
+
+#[test]
+fn a_wall_clock_that_jumps_while_its_node_is_down_ends_no_lease() {
+    for (seed, jump_ms) in [(0, 3_600_000), (1, -3_600_000), (2, 86_400_000)] {
+        let mut client = Client::new(seed, 3, 1, 3);
+        client.go_to(1);
+        client.enqueue("work", 0, "x").unwrap();
+        let receive = Receive { lease_s: Some(60), ..Receive::new("work") };
+        assert!(
+            matches!(client.ask(&Request::Receive(receive)), Response::Received { messages } if messages.len() == 1)
+        );
+        // It comes back with the time of the others, and may lead again.
+        for node in [0, 2] {
+            client.world.end(node, true);
+            client.world.nodes[node].wall_offset_ms += if node == 0 { jump_ms } else { 0 };
+            client.pass(3_000);
+            client.world.start(node);
+            client.until_well(10_000);
+        }
+        client.pass(20_000);
+        client.go_to(1);
+        assert!(client.receive("work", 1, 0).is_empty(), "seed {seed}: the lease ended early");
+        client.pass(36_000);
+        assert_eq!(client.receive("work", 1, 0).len(), 1, "seed {seed}: the lease never ended");
+    }
+}
+
+#[test]
+fn a_node_whose_wall_clock_is_off_leads_nothing() {
+    let mut client = Client::new(3, 3, 1, 6);
+    client.pass(2_000);
+    client.world.nodes[1].wall_offset_ms += 3_600_000;
+    client.pass(8_000);
+    let cores = client.world.nodes[1].cores.iter().filter_map(|slot| slot.core.as_ref());
+    assert_eq!(cores.map(|core| core.leads().len()).sum::<usize>(), 0);
+    client.world.nodes[1].wall_offset_ms = 0;
+    client.pass(20_000);
+    let cores = client.world.nodes[1].cores.iter().filter_map(|slot| slot.core.as_ref());
+    assert!(cores.map(|core| core.leads().len()).sum::<usize>() > 0, "it leads again");
 }
 
 #[test]

@@ -131,6 +131,14 @@ bugs! {
     /// A follower acknowledges entries before they are durable.
     FollowerAcknowledgesEarly "follower-acknowledges-before-sync",
     // Several nodes.
+    /// A snapshot is taken for whole while its entries are not durable.
+    SnapshotTooEarly "snapshot-before-its-entries",
+    /// A snapshot goes without the entries that its state refers to.
+    SnapshotWithoutEntries "snapshot-without-the-bodies",
+    /// A node of several follows its own wall clock, whatever the others show.
+    OwnWallClock "own-wall-clock-followed",
+    /// A checkpoint is written before the entries that its state contains are durable.
+    CheckpointTooEarly "checkpoint-before-its-entries",
     /// A command of unknown fate is given to the next leader too.
     UnknownIsRetried "unknown-fate-retried",
     /// An entry that stands in the journal is not overwritten by another leader's.
@@ -147,7 +155,15 @@ impl Bug {
     /// It is about several nodes.
     #[must_use]
     pub const fn is_of_clusters(self) -> bool {
-        matches!(self, Self::UnknownIsRetried | Self::ConflictKept)
+        matches!(
+            self,
+            Self::UnknownIsRetried
+                | Self::ConflictKept
+                | Self::CheckpointTooEarly
+                | Self::SnapshotTooEarly
+                | Self::SnapshotWithoutEntries
+                | Self::OwnWallClock
+        )
     }
 
     /// It is about several replicas of one shard.

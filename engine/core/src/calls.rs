@@ -429,6 +429,12 @@ impl Core {
             MeshMessage::Held { shards } => {
                 shards.into_iter().for_each(|(shard, index)| self.learn_held(shard, index));
             }
+            MeshMessage::ClockAsk { asked_ns } => self.clock_asked(from, asked_ns),
+            MeshMessage::Clock { asked_ns, wall, time } => self.clock_told(from, asked_ns, wall, time),
+            MeshMessage::SnapshotAsk(ask) => self.snapshot_asked(from, ask),
+            MeshMessage::SnapshotPart { shard, number, part } => {
+                self.snapshot_part(from, shard, number, part);
+            }
             MeshMessage::Raft { messages } => self.peers_said(from, messages),
         }
     }

@@ -51,6 +51,13 @@ impl ShardClock {
         UnixMillis(u64::try_from(self.estimate_ns / u128::from(NANOS_PER_MS)).unwrap_or(u64::MAX))
     }
 
+    /// Begins anew at `time`: what was shown before was a guess, and nothing was stamped with it.
+    pub fn begin_at(&mut self, now: Now, time: UnixMillis) {
+        self.anchored = true;
+        self.last_monotonic_ns = now.monotonic_ns;
+        self.estimate_ns = u128::from(time.0) * u128::from(NANOS_PER_MS);
+    }
+
     /// Never shows less than `time` again: a shard has already been there, under a wall clock that was ahead.
     pub fn raise_to(&mut self, time: UnixMillis) {
         self.estimate_ns = self.estimate_ns.max(u128::from(time.0) * u128::from(NANOS_PER_MS));

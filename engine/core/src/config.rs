@@ -43,6 +43,10 @@ pub struct CoreConfig {
     pub cache_bytes: usize,
     /// Journal bytes after which the shards of this core are checkpointed.
     pub checkpoint_bytes: u64,
+    /// Bytes of log that each shard keeps for replicas that lag or are away; one that lacks more is rebuilt.
+    pub log_keep_bytes: u64,
+    /// Bytes of one part of a snapshot for another node, but for its last entry.
+    pub snapshot_part_bytes: usize,
     /// Accepted bytes that wait for the disk, at most; beyond it enqueues are refused.
     pub backlog_bytes_max: usize,
 }

@@ -202,6 +202,18 @@ impl Core {
         }
     }
 
+    /// The replica of the directory is another one from now on.
+    pub(crate) fn replace_directory(&mut self, mut host: DirectoryHost) {
+        let Some(old) = self.host.take() else { return };
+        host.seen = old.seen;
+        host.changes = old.changes;
+        self.host = Some(host);
+        for (_, _, caller) in old.proposed {
+            let refusal = Refusal::fate_unknown("the change may or may not be made; look, then retry", 1_000);
+            self.respond(Origin::Core(caller), refused(refusal));
+        }
+    }
+
     /// Applies a committed entry of the directory's log.
     pub(crate) fn directory_apply(&mut self, entry: &LogEntry) -> Result<(), overtake_base::Malformed> {
         let Some(host) = &mut self.host else { return Ok(()) };
@@ -472,6 +484,9 @@ impl Core {
         if self.is_serving() || self.directory.start.reconciling || !self.directory.start.recovered {
             return false;
         }
+        if !self.clocks.is_settled() {
+            return false;
+        }
         let settled = |replica: &Replica| replica.serves() || !replica.group.is_alone();
         if !self.replicas.values().all(settled) {
             return false;
@@ -480,7 +495,7 @@ impl Core {
         for replica in self.replicas.values() {
             self.clock.raise_to(replica.machine.time());
         }
-        self.time = self.clock.read(self.now);
+        self.time = self.clock.read(self.clocks.followed(self.now));
         self.directory.start.reconciling = true;
         self.take_all(told);
         let commands = self.replicas.keys().flat_map(|shard| self.differences(*shard)).collect();
@@ -497,7 +512,7 @@ impl Core {
         if let Some(replica) = self.replicas.get_mut(&shard) {
             replica.lead_began();
             self.clock.raise_to(replica.machine.time());
-            self.time = self.clock.read(self.now);
+            self.time = self.clock.read(self.clocks.followed(self.now));
         }
         if !self.map.is_single() {
             self.tenant_rates.home_moved_here(shard, self.time);

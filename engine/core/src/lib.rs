@@ -33,8 +33,10 @@ mod redrive;
 mod replica;
 mod sessions;
 mod settle;
+mod snapshots;
 mod storage;
 mod summaries;
+mod time;
 mod view;
 mod waiting;
 
@@ -55,8 +57,10 @@ use crate::quota::{Quotas, TenantRates};
 use crate::receive::{Waiting, WakeTimers};
 use crate::replica::Replica;
 use crate::sessions::Sessions;
+use crate::snapshots::Snapshots;
 use crate::storage::Storage;
 use crate::summaries::Telling;
+use crate::time::NodeClocks;
 use crate::view::HeadView;
 use overtake_base::hash::Map;
 use overtake_base::random::Random;
@@ -114,9 +118,11 @@ pub struct Core {
     pub(crate) held: BTreeMap<ShardId, u64>,
     pub(crate) next_held_ns: u64,
     pub(crate) telling: Telling,
+    pub(crate) snapshots: Snapshots,
     pub(crate) now: Now,
     pub(crate) time: UnixMillis,
     pub(crate) clock: ShardClock,
+    pub(crate) clocks: NodeClocks,
     pub(crate) ids: Random,
     pub(crate) last_id: MessageId,
     pub(crate) storage: Storage,
@@ -165,6 +171,7 @@ impl Core {
             storage: Storage::new(&config),
             me: Address { node: config.node, core: config.core },
             hidden: if map.is_single() { BTreeSet::new() } else { (0..config.shards).map(ShardId).collect() },
+            clocks: NodeClocks::new(map.is_single()),
             map,
             leaders: Leaders::default(),
             links: Links::default(),
@@ -175,6 +182,7 @@ impl Core {
             held: BTreeMap::new(),
             next_held_ns: 0,
             telling: Telling::default(),
+            snapshots: Snapshots::default(),
             now,
             time: UnixMillis(0),
             clock: ShardClock::new(),
@@ -250,6 +258,7 @@ impl Core {
                 break;
             }
         }
+        self.advance_snapshots();
         self.write_journal();
         self.flush_peers();
         self.tell_heads();
@@ -272,7 +281,9 @@ impl Core {
         let tick = self.next_tick_ns.filter(|_| !self.retired);
         let call_end = self.call_ends.front().map(|(end_ns, _)| *end_ns);
         let heads = self.telling.next_wake();
-        let own = [shard_deadline, ask, self.timers.next(), self.storage.next_wake(), tick, call_end, heads];
+        let snapshots = self.snapshots.next_wake();
+        let storage = self.storage.next_wake();
+        let own = [shard_deadline, ask, self.timers.next(), storage, tick, call_end, heads, snapshots];
         own.into_iter().flatten().min()
     }
 
@@ -282,6 +293,12 @@ impl Core {
         let host = self.host.iter().map(|host| (ShardId::DIRECTORY, &host.group));
         let groups = self.replicas.iter().map(|(shard, replica)| (*shard, &replica.group)).chain(host);
         groups.filter(|(_, group)| group.is_leader()).map(|(shard, group)| (shard, group.term())).collect()
+    }
+
+    /// Replicas of this core that were rebuilt from a snapshot of another node.
+    #[must_use]
+    pub fn rebuilt(&self) -> u64 {
+        self.snapshots.rebuilt
     }
 
     /// True where this core can reach a leader of every shard and of the directory.
@@ -321,7 +338,7 @@ impl Core {
 
     fn set_now(&mut self, now: Now) {
         self.now = now;
-        self.time = self.clock.read(now);
+        self.time = self.clock.read(self.clocks.followed(now));
     }
 
     pub(crate) fn next_number(&mut self) -> u64 {

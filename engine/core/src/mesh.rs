@@ -3,8 +3,9 @@
 use crate::cluster::Address;
 use crate::identity::Tenant;
 use crate::page::Page;
+pub use crate::snapshots::{SnapshotAsk, SnapshotPart, StateHead, StatePart};
 use bytes::Bytes;
-use overtake_base::{MessageId, NodeId, QueueId, ShardId};
+use overtake_base::{MessageId, NodeId, QueueId, ShardId, UnixMillis};
 use overtake_queue::answer::{Answer, DeadLetterView, Delivery, KeyState, MessageView, QueueStats, Summary};
 use overtake_queue::command::{Command, RedriveSelection, Room};
 use overtake_queue::directory::{DirectoryCommand, QueueRecord};
@@ -53,6 +54,14 @@ pub enum MeshMessage {
     Summaries { summaries: Vec<VersionedSummary> },
     /// Up to where every voter of a shard holds its log, as its leader, the sending core, knows.
     Held { shards: Vec<(ShardId, u64)> },
+    /// What do the receiving node's clocks show? `asked_ns` is the sender's own monotonic clock.
+    ClockAsk { asked_ns: u64 },
+    /// The wall clock, and shard time where the node knows it.
+    Clock { asked_ns: u64, wall: UnixMillis, time: Option<UnixMillis> },
+    /// A replica of the sending core that is being rebuilt wants the next part of a snapshot.
+    SnapshotAsk(SnapshotAsk),
+    /// The part; `number` is the ask's.
+    SnapshotPart { shard: ShardId, number: u64, part: SnapshotPart },
     /// Words of replicas of several shards to those of the receiving core, which only they understand.
     Raft { messages: Vec<(ShardId, Bytes)> },
 }

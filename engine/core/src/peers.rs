@@ -48,13 +48,22 @@ impl Core {
             return;
         }
         self.next_tick_ns = Some((due_ns + TICK_NS).max(now_ns + TICK_NS / 2));
+        self.tick_clocks();
+        if !self.clocks.is_settled() {
+            // Whoever leads says what time it is.
+            return;
+        }
         for shard in self.groups() {
+            if self.is_closed(shard) {
+                continue;
+            }
             if let Some(group) = self.group_mut(shard) {
                 group.tick();
             }
         }
+        self.tick_snapshots();
         self.tell_held();
-        if self.stopping {
+        if self.stopping || self.clock_is_off(self.me.node) {
             self.hand_over();
         } else {
             self.prefer_leaders();
@@ -93,12 +102,17 @@ impl Core {
         *held = (*held).max(index);
     }
 
-    /// The first entry that some voter may lack and this replica must therefore keep.
-    pub(crate) fn first_unheld(&self, shard: ShardId) -> u64 {
+    /// The first entry that some voter may lack and this replica therefore keeps: up to a bound, past which such a voter
+    /// is rebuilt; and whatever one that is being rebuilt still needs.
+    pub(crate) fn first_unheld(&mut self, shard: ShardId) -> u64 {
         if self.map.replicas(shard).len() == 1 {
             return u64::MAX;
         }
-        self.held.get(&shard).map_or(0, |held| held + 1)
+        let unheld = self.held.get(&shard).map_or(0, |held| held + 1);
+        let keep_bytes = self.config.log_keep_bytes;
+        let within =
+            self.storage.journal().map_or(0, |(journal, _)| journal.first_of_newest(shard, keep_bytes));
+        unheld.max(within).min(self.snapshots.first_kept(shard))
     }
 
     /// Lets the replica that prefers to lead a shard do so, one shard after the other.
@@ -112,6 +126,9 @@ impl Core {
         };
         for shard in self.groups().into_iter().filter(leads_for_long).collect::<Vec<_>>() {
             let Some(preferred) = self.map.replicas(shard).first().copied() else { continue };
+            if self.clock_is_off(preferred) {
+                continue;
+            }
             if preferred != self.me.node && self.transfer(shard, &[preferred]) {
                 self.next_transfer_ns = now_ns + PREFER_EVERY_NS;
                 return;
@@ -119,7 +136,7 @@ impl Core {
         }
     }
 
-    /// Lets others lead what this core leads, before it stops.
+    /// Lets others lead what this core leads: before it stops, or since it does not know what time it is.
     pub(crate) fn hand_over(&mut self) {
         for shard in self.groups() {
             let others = self.map.replicas(shard).to_vec();
@@ -131,7 +148,9 @@ impl Core {
     fn transfer(&mut self, shard: ShardId, to: &[NodeId]) -> bool {
         let me = self.me.node;
         let reachable = |node: &&NodeId| {
-            **node != me && self.map.host(**node, shard).is_some_and(|host| self.links.is_up(host))
+            **node != me
+                && self.map.host(**node, shard).is_some_and(|host| self.links.is_up(host))
+                && !self.clock_is_off(**node)
         };
         let to: Vec<NodeId> = to.iter().filter(reachable).copied().collect();
         let Some(group) = self.group_mut(shard).filter(|group| group.is_leader()) else { return false };
@@ -154,6 +173,9 @@ impl Core {
             return;
         }
         for (shard, message) in messages {
+            if self.is_closed(shard) {
+                continue;
+            }
             let refused = self.group_mut(shard).is_some_and(|group| group.step(from.node, &message).is_err());
             self.counters.peer_messages_refused += u64::from(refused);
         }
@@ -227,6 +249,7 @@ impl Core {
             self.peer_down(peer);
         }
         self.links.up(peer);
+        self.ask_clock(peer);
         self.send_directory(peer);
         for shard in self.groups() {
             let Some(group) = self.group_mut(shard).filter(|group| group.is_leader()) else { continue };
@@ -240,6 +263,7 @@ impl Core {
         for queue in announced {
             self.out.push(Output::Mesh { to: peer, message: MeshMessage::Waiters { queue, some: true } });
         }
+        self.snapshot_link(peer, true);
         self.note_all_reach();
     }
 
@@ -255,6 +279,7 @@ impl Core {
             self.cancel_here(operation);
         }
         self.directory_link_lost(peer);
+        self.snapshot_link(peer, false);
         for number in asked {
             if !self.call_lost(number) {
                 self.errand_lost(number);

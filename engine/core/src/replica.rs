@@ -197,6 +197,19 @@ impl Replica {
         core::mem::take(&mut self.reads).into_iter().chain(asked).collect()
     }
 
+    /// This replica is replaced by another one of the same node. Gives what is to be said of the commands that it was
+    /// given, and the reads.
+    pub fn give_up(&mut self, done: &mut Vec<CommandDone>) -> Vec<(Caller, Read)> {
+        for OpenEntry { commands, callers, .. } in core::mem::take(&mut self.open) {
+            let done_of =
+                |(command, caller)| CommandDone { caller, outcome: CommandOutcome::NotLeader(command) };
+            done.extend(commands.into_iter().zip(callers).map(done_of));
+        }
+        let lost = core::mem::take(&mut self.proposed).into_iter().flat_map(|proposed| proposed.callers);
+        done.extend(lost.map(|caller| CommandDone { caller, outcome: CommandOutcome::Unknown }));
+        self.drop_reads()
+    }
+
     /// Takes a command into this turn's entry.
     pub fn submit(&mut self, command: Command, caller: CommandCaller) {
         let bytes = encoded_bytes(&command);

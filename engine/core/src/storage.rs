@@ -36,6 +36,8 @@ pub(crate) struct Storage {
     operations: Vec<DiskOperation>,
     /// Group outputs that become durable with a batch, oldest first.
     persisting: VecDeque<Persisting>,
+    /// The batch that was appended to last.
+    newest_batch: BatchNumber,
     /// Stretches of entries that are read for followers.
     stretches: Map<u64, Stretch>,
     fetches: Map<u64, Fetch>,
@@ -76,9 +78,20 @@ struct Checkpoints {
     waiting: VecDeque<ShardId>,
     writing: bool,
     bytes_written_then: u64,
+    /// A state whose newest entries are not durable here yet (others may have committed them): it must not be found
+    /// without them.
+    ready: Option<ReadyCheckpoint>,
     /// Rounds to make because the disk is full, however little was written: what was acked makes room only when the log
     /// before it is not needed any more, and that is after the second checkpoint.
     owed_to_full_disk: u8,
+}
+
+struct ReadyCheckpoint {
+    shard: ShardId,
+    index: u64,
+    term: u64,
+    state: Bytes,
+    batch: BatchNumber,
 }
 
 /// Rounds of checkpoints after which nothing is kept but what lives.
@@ -140,6 +153,7 @@ impl Storage {
             phase: Phase::Recovering(Recovery::new(journal)),
             operations: Vec::new(),
             persisting: VecDeque::new(),
+            newest_batch: 0,
             stretches: Map::default(),
             fetches: Map::default(),
             cache: crate::cache::EntryCache::new(config.cache_bytes),
@@ -190,6 +204,37 @@ impl Storage {
             let messages = core::mem::take(&mut output.messages_after_sync);
             self.persisting.push_back(Persisting { batch, shard, number, messages });
         }
+        self.newest_batch = self.newest_batch.max(batch);
+    }
+
+    /// The journal, once it is recovered, and where its operations go.
+    pub(crate) fn journal(&mut self) -> Option<(&mut Journal, &mut Vec<DiskOperation>)> {
+        if let Phase::Running(journal) = &mut self.phase {
+            Some((journal, &mut self.operations))
+        } else {
+            None
+        }
+    }
+
+    /// Term of an entry that is in the journal.
+    pub(crate) fn entry_term(&self, shard: ShardId, index: u64) -> Option<u64> {
+        if let Phase::Running(journal) = &self.phase { journal.entry_term(shard, index) } else { None }
+    }
+
+    /// True while something of the shard is on its way to the disk.
+    pub(crate) fn is_persisting(&self, shard: ShardId) -> bool {
+        self.persisting.iter().any(|persisting| persisting.shard == shard)
+    }
+
+    pub(crate) fn may_write_checkpoint(&self) -> bool {
+        !self.checkpoints.writing && self.checkpoints.ready.is_none()
+    }
+
+    /// Writes a state whose entries are durable.
+    pub(crate) fn write_checkpoint(&mut self, shard: ShardId, index: u64, term: u64, state: Bytes) {
+        let Phase::Running(journal) = &mut self.phase else { return };
+        self.checkpoints.writing = true;
+        journal.write_checkpoint(shard, index, term, state, &mut self.operations);
     }
 }
 
@@ -201,7 +246,7 @@ impl Core {
         self.put_out_operations();
     }
 
-    fn put_out_operations(&mut self) {
+    pub(crate) fn put_out_operations(&mut self) {
         self.out.extend(self.storage.operations.drain(..).map(Output::Disk));
     }
 
@@ -275,7 +320,7 @@ impl Core {
         self.storage.checkpoints.bytes_written_then = self.storage.usage().bytes_written;
     }
 
-    fn recover_replica(&self, shard: ShardId, found: RecoveredShard) -> Result<Replica, String> {
+    pub(crate) fn recover_replica(&self, shard: ShardId, found: RecoveredShard) -> Result<Replica, String> {
         let machine = match &found.checkpoint {
             Some(checkpoint) => Machine::restore(shard, &checkpoint.data).map_err(|e| e.to_string())?,
             None => Machine::new(shard),
@@ -285,7 +330,7 @@ impl Core {
         Ok(Replica::new(shard, group, machine, checkpoint_index, self.config.entry_bytes_max))
     }
 
-    fn recover_directory(&self, found: RecoveredShard) -> Result<DirectoryHost, String> {
+    pub(crate) fn recover_directory(&self, found: RecoveredShard) -> Result<DirectoryHost, String> {
         let shards = self.config.shards;
         let directory = match &found.checkpoint {
             Some(checkpoint) => Directory::restore(shards, &checkpoint.data).map_err(|e| e.to_string())?,
@@ -316,7 +361,7 @@ impl Core {
             seed: self.config.seed ^ u64::from(shard.0),
         };
         let hard_state = HardState { term, vote, commit };
-        let older = if config.voters.len() > 1 { self.terms_before(shard, checkpoint.0) } else { Vec::new() };
+        let older = if config.voters.len() > 1 { self.terms_before(shard, checkpoint) } else { Vec::new() };
         let recovered = RecoveredGroup { hard_state, checkpoint, voters: Vec::new(), entries, older };
         let mut group = Group::new(config, recovered)?;
         if group.is_alone() {
@@ -327,9 +372,13 @@ impl Core {
     }
 
     /// The runs of terms of the entries up to `checkpoint` that the journal holds without a gap.
-    fn terms_before(&self, shard: ShardId, checkpoint: u64) -> Vec<(u64, u64)> {
+    fn terms_before(&self, shard: ShardId, (checkpoint, checkpoint_term): (u64, u64)) -> Vec<(u64, u64)> {
         let mut runs: Vec<(u64, u64)> = Vec::new();
         let Phase::Running(journal) = &self.storage.phase else { return runs };
+        // The entries before a checkpoint that came from a peer are of another log.
+        if journal.entry_term(shard, checkpoint) != Some(checkpoint_term) {
+            return runs;
+        }
         let Some((first, last)) = journal.entry_range(shard).filter(|(_, last)| *last >= checkpoint) else {
             return runs;
         };
@@ -381,6 +430,7 @@ impl Core {
                     }
                 }
                 replica.reads_allowed(&output.reads);
+                let offer = output.offer.take();
                 let now = Seen::of(&replica.group);
                 let before = core::mem::replace(&mut replica.seen, now);
                 if !output.committed.is_empty() {
@@ -389,6 +439,9 @@ impl Core {
                 }
                 self.peers_told(shard, &mut output);
                 self.leader_seen(shard, before, now);
+                if let Some(offer) = offer {
+                    self.snapshot_offered(shard, offer);
+                }
             }
             moved |= self.answer_reads(shard);
             if !done.is_empty() {
@@ -429,6 +482,9 @@ impl Core {
             host.seen = served;
         }
         self.leader_seen(ShardId::DIRECTORY, before, served);
+        if let Some(offer) = output.offer.take() {
+            self.snapshot_offered(ShardId::DIRECTORY, offer);
+        }
         true
     }
 
@@ -517,11 +573,14 @@ impl Core {
 
     fn entries_read(&mut self, reads: Vec<EntryRead>) {
         for EntryRead { token, shard, index, result } in reads {
+            if let Err(ReadError::Damaged(error)) = &result {
+                return self.disk_failed(error);
+            }
+            if self.part_read(token, index, result.as_ref().ok()) {
+                continue;
+            }
             if self.storage.stretches.contains_key(&token) {
-                match result {
-                    Err(ReadError::Damaged(error)) => return self.disk_failed(&error),
-                    result => self.stretch_read(token, index, result.ok()),
-                }
+                self.stretch_read(token, index, result.ok());
                 continue;
             }
             let Some(mut fetch) = self.storage.fetches.remove(&token) else { continue };
@@ -534,8 +593,7 @@ impl Core {
                     self.storage.cache.insert(shard, index, entry);
                 }
                 // The messages are gone (acked or expired) while they were read: there is nothing to hand out.
-                Err(ReadError::Gone) => drop_entry(&mut fetch, index),
-                Err(ReadError::Damaged(error)) => return self.disk_failed(&error),
+                Err(_) => drop_entry(&mut fetch, index),
             }
             self.go_on_fetching(token, fetch);
         }
@@ -604,10 +662,10 @@ impl Core {
                 checkpoints.waiting.extend(self.host.is_some().then_some(ShardId::DIRECTORY));
             }
         }
-        if checkpoints.writing {
+        if checkpoints.writing || self.write_ready_checkpoint() {
             return;
         }
-        let Some(shard) = checkpoints.waiting.pop_front() else { return };
+        let Some(shard) = self.storage.checkpoints.waiting.pop_front() else { return };
         let mut state = Vec::new();
         let index = match self.replicas.get(&shard) {
             Some(replica) => {
@@ -622,12 +680,31 @@ impl Core {
         };
         let Phase::Running(journal) = &mut self.storage.phase else { return };
         let Some(term) = journal.entry_term(shard, index) else { return };
-        self.storage.checkpoints.writing = true;
-        journal.write_checkpoint(shard, index, term, Bytes::from(state), &mut self.storage.operations);
+        let batch =
+            if is_planted(Bug::CheckpointTooEarly) { journal.durable() } else { self.storage.newest_batch };
+        let state = Bytes::from(state);
+        self.storage.checkpoints.ready = Some(ReadyCheckpoint { shard, index, term, state, batch });
+        self.write_ready_checkpoint();
+    }
+
+    /// Writes the checkpoint that waits, once its entries are durable. True while there is one.
+    fn write_ready_checkpoint(&mut self) -> bool {
+        let durable = self.storage.journal().map_or(0, |(journal, _)| journal.durable());
+        let ready = &mut self.storage.checkpoints.ready;
+        let waits = ready.is_some();
+        if let Some(ReadyCheckpoint { shard, index, term, state, .. }) =
+            ready.take_if(|ready| ready.batch <= durable)
+        {
+            self.storage.write_checkpoint(shard, index, term, state);
+        }
+        waits
     }
 
     fn checkpoint_written(&mut self, shard: ShardId, index: u64, written: bool) {
         self.storage.checkpoints.writing = false;
+        if self.snapshot_written(shard, index, written) {
+            return;
+        }
         let unheld = self.first_unheld(shard);
         let Phase::Running(journal) = &mut self.storage.phase else { return };
         if !written {

@@ -65,6 +65,27 @@ impl ShardIndex {
         self.places.push_back(place);
     }
 
+    /// The shard's log is another one from now on; what else is known of the shard stays.
+    pub(crate) fn replace(&mut self, other: Self) {
+        (self.first, self.places) = (other.first, other.places);
+    }
+
+    /// The first of the newest entries whose data, with a record's head each, is at most so many bytes.
+    pub(crate) fn first_of_newest(&self, bytes: u64) -> u64 {
+        let mut left = bytes;
+        let mut first = self.first + self.places.len() as u64;
+        for place in self.places.iter().rev() {
+            let Some(rest) =
+                left.checked_sub(u64::from(place.data_bytes) + crate::record::HEADER_BYTES as u64)
+            else {
+                break;
+            };
+            left = rest;
+            first -= 1;
+        }
+        first
+    }
+
     /// Forgets the entries at `index` and after.
     pub(crate) fn truncate(&mut self, index: u64) {
         self.places.truncate(index.saturating_sub(self.first) as usize);

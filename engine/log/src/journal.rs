@@ -4,6 +4,7 @@
 mod answers;
 mod reads;
 mod recycle;
+mod staging;
 
 pub use answers::{CheckpointWritten, Completed, EntryRead, JournalUsage, ReadError};
 
@@ -43,6 +44,8 @@ pub struct Journal {
     writer: Writer,
     segments: Segments,
     shards: BTreeMap<ShardId, ShardIndex>,
+    /// Entries of snapshots that are coming in.
+    staged: BTreeMap<ShardId, ShardIndex>,
     waiting_reads: Vec<WaitingRead>,
     /// The oldest segment may have become free.
     recycle_wanted: bool,
@@ -68,6 +71,7 @@ impl Journal {
             operations: Map::default(),
             segments,
             shards,
+            staged: BTreeMap::new(),
             waiting_reads: Vec::new(),
             recycle_wanted: true,
             opening: 0,
@@ -82,14 +86,17 @@ impl Journal {
     /// # Panics
     /// Where an entry's data is longer than [`JournalConfig::record_bytes_max`]: it might fit no segment.
     pub fn append(&mut self, record: Record<'_>) -> BatchNumber {
-        if let Record::Entry { data, .. } = record {
+        if let Record::Entry { data, .. } | Record::Staged { data, .. } = record {
             assert!(data.len() <= self.config.record_bytes_max, "an entry of {} bytes", data.len());
         }
         let (batch, at) = self.writer.append(&record, &mut self.segments);
         match record {
-            Record::Entry { shard, term, index, data, .. } => {
+            Record::Entry { shard, term, index, data, .. }
+            | Record::Staged { shard, term, index, data, .. } => {
                 let place = place(term, at, data.len());
-                self.shards.entry(shard).or_default().put(index, place);
+                let staged = matches!(record, Record::Staged { .. });
+                let shards = if staged { &mut self.staged } else { &mut self.shards };
+                shards.entry(shard).or_default().put(index, place);
                 if let Some(live) = self.segments.get_mut(at.sequence) {
                     let highest = live.highest.entry(shard).or_default();
                     *highest = (*highest).max(index);
@@ -100,6 +107,7 @@ impl Journal {
                 shard.hard_state = Some(HardState { term, vote, commit });
                 shard.hard_state_batch = batch;
             }
+            Record::Installed { shard, .. } => self.installed(shard),
         }
         batch
     }

@@ -24,6 +24,8 @@ pub const DATA_BYTES_MAX: usize = 2_306_868;
 const DOMAIN: u64 = u64::from_le_bytes(*b"record01");
 const ENTRY: u8 = 1;
 const HARD_STATE: u8 = 2;
+const STAGED: u8 = 3;
+const INSTALLED: u8 = 4;
 
 pub(crate) const FIELDS: [Field; 7] = [
     field("checksum", 0, 8),
@@ -65,6 +67,29 @@ pub enum Record<'a> {
         /// Known to be committed.
         commit: u64,
     },
+    /// An entry of a snapshot that is coming in. It stands beside the shard's log until the snapshot is installed; an
+    /// index past the end of what stands there starts that anew.
+    Staged {
+        /// The shard.
+        shard: ShardId,
+        /// Term of the entry.
+        term: u64,
+        /// Its place in the shard's log.
+        index: u64,
+        /// What it is.
+        kind: u8,
+        /// Its bytes, at most [`DATA_BYTES_MAX`].
+        data: &'a [u8],
+    },
+    /// The shard's newest checkpoint came from a peer: the staged entries, which end there, are the shard's log now.
+    Installed {
+        /// The shard.
+        shard: ShardId,
+        /// Term of the last entry that the checkpoint contains.
+        term: u64,
+        /// Its place.
+        index: u64,
+    },
 }
 
 impl<'a> Record<'a> {
@@ -73,8 +98,9 @@ impl<'a> Record<'a> {
     pub fn encoded_bytes(&self) -> usize {
         HEADER_BYTES
             + match self {
-                Self::Entry { data, .. } => data.len(),
+                Self::Entry { data, .. } | Self::Staged { data, .. } => data.len(),
                 Self::HardState { .. } => size_of::<u64>(),
+                Self::Installed { .. } => 0,
             }
     }
 
@@ -84,8 +110,9 @@ impl<'a> Record<'a> {
         let mut writer = Writer(out);
         writer.u64(0);
         match *self {
-            Self::Entry { shard, term, index, kind, data } => {
-                writer.u8(ENTRY);
+            Self::Entry { shard, term, index, kind, data }
+            | Self::Staged { shard, term, index, kind, data } => {
+                writer.u8(if matches!(self, Self::Entry { .. }) { ENTRY } else { STAGED });
                 writer.u8(kind);
                 writer.u16(shard.0);
                 // Lengths are checked where records are appended; one that did not fit could not be read back.
@@ -102,6 +129,14 @@ impl<'a> Record<'a> {
                 writer.u64(commit);
                 writer.u64(term);
                 writer.u64(vote);
+            }
+            Self::Installed { shard, term, index } => {
+                writer.u8(INSTALLED);
+                writer.u8(0);
+                writer.u16(shard.0);
+                writer.u32(0);
+                writer.u64(index);
+                writer.u64(term);
             }
         }
         let sum = checksum(DOMAIN, &out[start + 8..]);
@@ -125,6 +160,8 @@ impl<'a> Record<'a> {
         }
         match (record_type, kind) {
             (ENTRY, _) => Ok(Self::Entry { shard, term, index, kind, data }),
+            (STAGED, _) => Ok(Self::Staged { shard, term, index, kind, data }),
+            (INSTALLED, 0) if data.is_empty() => Ok(Self::Installed { shard, term, index }),
             (HARD_STATE, 0) => {
                 let mut vote = Reader::new(data);
                 let record = Self::HardState { shard, term, vote: vote.u64("vote")?, commit: index };
@@ -145,6 +182,10 @@ mod tests {
         Record::Entry { shard: ShardId(4), term: 2, index: 9, kind: 1, data: b"xyz" };
     const HARD_STATE_RECORD: Record<'static> =
         Record::HardState { shard: ShardId::DIRECTORY, term: 3, vote: 1, commit: 8 };
+
+    const STAGED_RECORD: Record<'static> =
+        Record::Staged { shard: ShardId(4), term: 2, index: 9, kind: 1, data: b"xyz" };
+    const INSTALLED_RECORD: Record<'static> = Record::Installed { shard: ShardId(4), term: 2, index: 9 };
 
     fn encoded(record: &Record<'_>) -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -169,7 +210,7 @@ mod tests {
 
     #[test]
     fn every_changed_byte_is_noticed() {
-        for record in [ENTRY_RECORD, HARD_STATE_RECORD] {
+        for record in [ENTRY_RECORD, HARD_STATE_RECORD, STAGED_RECORD, INSTALLED_RECORD] {
             let good = encoded(&record);
             assert_eq!(good.len(), record.encoded_bytes());
             assert_eq!(Record::decode(&mut Reader::new(&good)), Ok(record));

@@ -80,6 +80,7 @@ struct Opening {
     end: ChainEnd,
     segments: Segments,
     indexes: BTreeMap<ShardId, crate::index::ShardIndex>,
+    staged: BTreeMap<ShardId, crate::index::ShardIndex>,
     recovered: Recovered,
 }
 
@@ -283,7 +284,8 @@ impl Recovery {
             let file = FileName::Segment(batch.file);
             self.operation(DiskOperationKind::Write { file, offset: batch.offset, data: batch.data }, out);
         }
-        let opening = Opening { end, segments, indexes: replayed.indexes, recovered };
+        let (indexes, staged) = (replayed.indexes, replayed.staged);
+        let opening = Opening { end, segments, indexes, staged, recovered };
         Ok(Phase::Rewriting { left, opening: Box::new(opening) })
     }
 
@@ -292,9 +294,10 @@ impl Recovery {
         opening: Opening,
         out: &mut Vec<DiskOperation>,
     ) -> Result<Option<(Journal, Recovered)>, JournalError> {
-        let Opening { end, segments, indexes, recovered } = opening;
+        let Opening { end, segments, indexes, staged, recovered } = opening;
         let config = self.config.clone();
-        let mut journal = Journal::new(config, self.next_operation, end, segments, indexes);
+        let mut journal =
+            Journal::new(config, self.next_operation, end, segments, indexes).with_staged(staged);
         journal.write_opening(out);
         self.go_on_opening(Box::new(journal), recovered, out)
     }

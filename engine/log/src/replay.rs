@@ -62,6 +62,8 @@ struct ShardReplay {
     index: ShardIndex,
     checkpoint: CheckpointChoice,
     entries: Vec<RecoveredEntry>,
+    /// Entries of a snapshot that was coming in.
+    staged: ShardIndex,
 }
 
 impl ShardReplay {
@@ -82,8 +84,28 @@ impl ShardReplay {
         }
     }
 
+    /// A snapshot's entries are the log from here on.
+    fn installed(&mut self) {
+        self.index.replace(core::mem::take(&mut self.staged));
+        self.entries.clear();
+    }
+
+    /// A checkpoint that the log does not lead to came from a peer: the power was lost before the log said so.
+    fn install_what_was_written(&mut self) {
+        let Some(CheckpointFound { index, term, .. }) = self.checkpoint.found else { return };
+        let foreign = match self.index.get(index) {
+            Some(place) => place.term != term,
+            None => self.index.range().is_none_or(|(_, last)| last < index),
+        };
+        let ends_there = self.staged.range().is_some_and(|(_, last)| last == index);
+        if foreign && ends_there && self.staged.get(index).is_some_and(|place| place.term == term) {
+            self.installed();
+        }
+    }
+
     /// Checks that the checkpoint and the entries make a whole.
     fn finish(&mut self, shard: ShardId) -> Result<(), JournalError> {
+        self.install_what_was_written();
         let checkpoint = self.checkpoint_index();
         // Entries of an older term than the checkpoint's are what a snapshot from the leader replaced.
         let checkpoint_term = self.checkpoint.found.as_ref().map_or(0, |found| found.term);
@@ -155,6 +177,13 @@ impl Replay {
                     let highest = live.highest.entry(shard).or_default();
                     *highest = (*highest).max(index);
                 }
+                Record::Staged { shard, term, index, data, .. } => {
+                    let replay = self.shards.entry(shard).or_default();
+                    replay.staged.put(index, place(term, at, data.len()));
+                    let highest = live.highest.entry(shard).or_default();
+                    *highest = (*highest).max(index);
+                }
+                Record::Installed { shard, .. } => self.shards.entry(shard).or_default().installed(),
                 Record::HardState { shard, term, vote, commit } => {
                     let index = &mut self.shards.entry(shard).or_default().index;
                     index.hard_state = Some(HardState { term, vote, commit });
@@ -185,6 +214,9 @@ impl Replay {
                 },
             );
             replayed.indexes.insert(shard, replay.index);
+            if replay.staged.range().is_some() {
+                replayed.staged.insert(shard, replay.staged);
+            }
         }
         replayed.live = self.live.into_values().collect();
         Ok(replayed)
@@ -196,5 +228,6 @@ impl Replay {
 pub(crate) struct Replayed {
     pub(crate) live: Vec<Live>,
     pub(crate) indexes: BTreeMap<ShardId, ShardIndex>,
+    pub(crate) staged: BTreeMap<ShardId, ShardIndex>,
     pub(crate) shards: BTreeMap<ShardId, RecoveredShard>,
 }

@@ -1,7 +1,7 @@
 //! What goes wrong in a run with several nodes, when, and how often it did.
 
 use super::plan::ClusterFaults;
-use super::world::ClusterWorld;
+use super::world::{ClusterWorld, READING_ERROR_MS};
 use crate::arena::Arena;
 use crate::faults::TIMERS_FROM;
 use crate::history::{History, Outage};
@@ -99,15 +99,17 @@ impl Faults {
         let mut spread = |most: u64| self.random.below(2 * most + 1).cast_signed() - most.cast_signed();
         for node in &mut world.nodes {
             node.wall_offset_ms = spread(plan.wall_offset_ms);
+            node.honest_offset_ms = node.wall_offset_ms;
             node.monotonic_drift_ppm = spread(plan.drift_ppm);
         }
         // Of two nodes one may be ahead and one behind; and while they run they drift apart.
         const RUN_MS_MAX: u64 = 1_000_000;
         world.clocks.spread_ms = 2 * plan.wall_offset_ms + 2 * plan.drift_ppm * RUN_MS_MAX / 1_000_000;
-        if plan.wall_jump_ms > 0 {
-            world.clocks.spread_ms = RUN_MS_MAX;
-        }
+        // A reading is wrong by half of its way at most, and one that took more than 10 ms is used only at need.
+        world.clocks.error_ms = if plan.net_slow_ppm > 0 { 2 * READING_ERROR_MS } else { READING_ERROR_MS };
+        world.clocks.spread_ms += 2 * world.clocks.error_ms;
         world.clocks.drift_ppm = plan.drift_ppm;
+        world.clocks_were_set();
         world.clocks.disturbed = plan.wall_jump_ms > 0 || plan.wall_offset_ms > 0 || plan.drift_ppm > 0;
     }
 
@@ -200,8 +202,11 @@ impl Faults {
             }
             Kind::WallJump => {
                 self.counters.wall_jumps += 1;
+                // A minority: of three clocks two that agree are right.
+                let few = (world.nodes.len() as u64 - 1) / 2;
+                let jumps = self.random.below(few.max(1)) as usize;
                 let jump_ms = self.random.below(7_200_000).cast_signed() - 3_600_000;
-                world.nodes[any].wall_offset_ms += jump_ms;
+                world.nodes[jumps].wall_offset_ms += jump_ms;
             }
             Kind::Hang => {
                 self.counters.hangs += 1;

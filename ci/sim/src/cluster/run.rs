@@ -157,6 +157,7 @@ impl ClusterRun {
             ("streams made", self.world.net.made),
             ("streams broken", self.world.net.broken),
             ("messages between nodes", self.world.messages),
+            ("replicas rebuilt from snapshots", self.world.rebuilt),
             ("terms with a leader", self.world.watch.elections),
             ("states compared", self.world.watch.compared),
             ("simulated milliseconds", self.world.time_ns() / NANOS_PER_MS),

@@ -9,7 +9,7 @@ use crate::tale::{Tale, short};
 use crate::world::Notice;
 use bytes::Bytes;
 use overtake_base::random::Random;
-use overtake_base::{CoreId, NodeId, Now, ShardId};
+use overtake_base::{CoreId, NodeId, Now, ShardId, UnixMillis};
 use overtake_core::codec;
 use overtake_core::mesh::MeshMessage;
 use overtake_core::{Address, Event, Output, PeerConfig, SessionId};
@@ -32,6 +32,8 @@ const NOTICE_NS_MAX: u64 = 1_000 * NANOS_PER_MS;
 const RESET_NS_MAX: u64 = 2 * NANOS_PER_MS;
 /// Longest time until a new stream is made where it can be, in nanoseconds.
 const DIAL_NS_MAX: u64 = 100 * NANOS_PER_MS;
+/// What a node is wrong by about another's clock at most, where the network is fast, in milliseconds.
+pub const READING_ERROR_MS: u64 = 6;
 /// Events of one run: far more than any needs that comes to an end.
 const EVENTS_MAX: u64 = 12_000_000;
 
@@ -130,6 +132,8 @@ pub struct ClusterWorld {
     pub fatal: Option<(usize, String)>,
     /// Messages between nodes.
     pub messages: u64,
+    /// Replicas that were rebuilt from a snapshot.
+    pub rebuilt: u64,
     /// Set to count a node's disk operations down to a [`Notice::CrashDue`].
     pub crash_at_operation: Option<(usize, u64)>,
 }
@@ -173,10 +177,11 @@ impl ClusterWorld {
             trace: 0,
             events: 0,
             net_slow: (0, 0),
-            clocks: Clocks::default(),
+            clocks: Clocks::of_cluster(READING_ERROR_MS),
             tale: Tale::default(),
             fatal: None,
             messages: 0,
+            rebuilt: 0,
             crash_at_operation: None,
         };
         (0..world.nodes.len()).for_each(|node| world.start(node));
@@ -198,8 +203,7 @@ impl ClusterWorld {
     /// Starts a node.
     pub fn start(&mut self, node: usize) {
         self.nodes[node].start(self.time_ns);
-        let wall = self.nodes[node].now(self.time_ns).wall;
-        self.clocks.node_started(node, self.time_ns, wall);
+        self.note_start(node);
         self.watch.forget(node);
         self.paused_until_ns[node] = 0;
         self.tale.tell(self.time_ns, || format!("node {} starts", node + 1));
@@ -207,6 +211,18 @@ impl ClusterWorld {
             self.schedule_turn((node, core), self.time_ns);
         }
         self.dial_all();
+    }
+
+    fn note_start(&mut self, node: usize) {
+        let honest_ms = self.nodes[node].honest_offset_ms;
+        let wall = crate::node::true_wall(self.time_ns).0.saturating_add_signed(honest_ms);
+        self.clocks.node_started(node, self.time_ns, UnixMillis(wall));
+    }
+
+    /// The nodes' wall clocks were set before any of them looked at one.
+    pub fn clocks_were_set(&mut self) {
+        self.clocks.begin_anew();
+        (0..self.nodes.len()).for_each(|node| self.note_start(node));
     }
 
     /// A node ends: by a power loss, or (`halted`) only its process. Gives the sessions that are gone.
@@ -505,13 +521,18 @@ impl ClusterWorld {
             return self.schedule_turn(at, until_ns);
         }
         let Some(value) = slot.core.as_mut() else { return };
+        let rebuilt_before = value.rebuilt();
         let mut outputs = Vec::new();
         while let Some(event) = slot.inbox.pop_front() {
             value.step(now, event, &mut outputs);
         }
         value.drain(now, &mut outputs);
+        self.rebuilt += value.rebuilt() - rebuilt_before;
         let wake = value.next_wake();
-        let wrong = self.watch.look(node, core, value);
+        let (low, high) = (self.clocks.low(self.time_ns), self.clocks.high(self.time_ns));
+        let off = value.shown_time().filter(|time| !(low..=high).contains(time));
+        let off = off.map(|time| format!("node {} core {core} takes {low} to {high} for {time}", node + 1));
+        let wrong = self.watch.look(node, core, value).or(off);
         for output in outputs {
             self.carry_out(at, output);
         }

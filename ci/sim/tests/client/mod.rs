@@ -20,6 +20,8 @@ pub fn shape(cores: u16, shards: u16) -> NodeShape {
         enqueue_per_s: None,
         cache_bytes: 64 * 1024,
         checkpoint_bytes: 256 * 1024,
+        log_keep_bytes: u64::MAX,
+        snapshot_part_bytes: 64 * 1024,
         writes_in_flight_max: 4,
         disk: DiskProfile::default(),
     }

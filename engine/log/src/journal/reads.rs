@@ -81,11 +81,10 @@ impl Journal {
         let skip = (place.offset as usize % BLOCK_BYTES).min(block.len());
         let mut reader = Reader::new(&block[skip..]);
         match Record::decode(&mut reader) {
-            Ok(Record::Entry { shard: found, index: at, term, data, .. })
-                if (found, at, term) == (shard, index, place.term) =>
-            {
-                Ok(codec::share(&block, data))
-            }
+            Ok(
+                Record::Entry { shard: found, index: at, term, data, .. }
+                | Record::Staged { shard: found, index: at, term, data, .. },
+            ) if (found, at, term) == (shard, index, place.term) => Ok(codec::share(&block, data)),
             Ok(_) => Err(damaged("another record is in its place")),
             Err(malformed) => Err(damaged(malformed.0)),
         }

@@ -41,6 +41,10 @@ const BATCH_BYTES_MAX: usize = 1024 * 1024;
 const CACHE_BYTES: usize = 512 * 1024 * 1024;
 /// Journal bytes of one core after which its shards are checkpointed.
 const CHECKPOINT_BYTES: u64 = 256 * 1024 * 1024;
+/// Bytes of log that each shard keeps for replicas that are away.
+const LOG_KEEP_BYTES: u64 = 64 * 1024 * 1024;
+/// Bytes of one part of a snapshot for another node.
+const SNAPSHOT_PART_BYTES: usize = 256 * 1024;
 /// Accepted bytes of one core that may wait for its disk.
 const BACKLOG_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// How long what is under way may take when the node is told to stop.
@@ -419,6 +423,8 @@ fn core_config(
         batch_bytes_max: BATCH_BYTES_MAX,
         cache_bytes: CACHE_BYTES / usize::from(identity.cores),
         checkpoint_bytes: CHECKPOINT_BYTES,
+        log_keep_bytes: LOG_KEEP_BYTES,
+        snapshot_part_bytes: SNAPSHOT_PART_BYTES,
         backlog_bytes_max: BACKLOG_BYTES_MAX,
     }
 }

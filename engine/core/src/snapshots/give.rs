@@ -114,10 +114,9 @@ impl Core {
         };
         outgoing.first = first;
         let next = next_of(first);
-        if outgoing.state.is_none() && next + LAST_ENTRIES > end {
-            if !self.take_state(shard, end, first) {
-                return;
-            }
+        let take = outgoing.state.is_none() && next + LAST_ENTRIES > end;
+        if take && !self.take_state(shard, end, first) {
+            return;
         }
         let state = self.snapshots.outgoing.get(&shard).and_then(|outgoing| outgoing.state.as_ref());
         if let Some((head, state)) = state.filter(|(head, _)| next > head.index) {

@@ -20,20 +20,7 @@ use tokio::time::Instant;
 /// asked again where their connection is lost; for others that is the caller's choice ([`ClientError::fate_unknown`]),
 /// which [`crate::Producer`], [`crate::Consumer`] and [`crate::Worker`] make.
 ///
-/// ```no_run
-/// # async fn example() -> Result<(), overtake_client::ClientError> {
-/// use overtake_client::{Client, ConnectOptions, EnqueueMessage, Receive, Settle};
-/// let client = Client::connect(ConnectOptions::default()).await?;
-/// let message = EnqueueMessage { priority: 1, body: "hello".into(), ..Default::default() };
-/// for outcome in client.enqueue("mail", vec![message]).await? {
-///     println!("stored as {}", outcome?.id);
-/// }
-/// for message in client.receive(Receive::new("mail")).await? {
-///     let ack = vec![message.receipt.to_string()];
-///     client.settle(Settle { queue: "mail".into(), ack, ..Default::default() }).await?;
-/// }
-/// # Ok(()) }
-/// ```
+#[doc = concat!("```\n", include_str!("../docs/client.rs"), "```")]
 #[derive(Clone)]
 pub struct Client {
     inner: Arc<Inner>,

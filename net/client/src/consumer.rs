@@ -38,27 +38,7 @@ impl Default for ConsumerOptions {
 
 /// Takes messages of one queue. Their acks, extensions and releases are gathered and sent in batches behind.
 ///
-/// ```no_run
-/// # async fn example(client: overtake_client::Client) -> Result<(), overtake_client::ClientError> {
-/// use overtake_client::{Consumer, ConsumerOptions, Settled};
-/// let options = ConsumerOptions { keep_leases: true, ..ConsumerOptions::default() };
-/// let mut consumer = Consumer::new(client, "mail", options);
-/// for _ in 0..100 {
-///     let message = consumer.next().await?;
-///     match core::str::from_utf8(&message.body) {
-///         Ok(text) => {
-///             println!("{text}");
-///             if message.ack().await? != Settled::Ok {
-///                 println!("the lease had ended: it may come again");
-///             }
-///         }
-///         // Not waited for: it goes with the next batch.
-///         Err(error) => drop(message.release(error.to_string())),
-///     }
-/// }
-/// consumer.close().await;
-/// # Ok(()) }
-/// ```
+#[doc = concat!("```\n", include_str!("../docs/consumer.rs"), "```")]
 pub struct Consumer {
     client: Client,
     receive: Receive,

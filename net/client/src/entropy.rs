@@ -1,7 +1,7 @@
 //! Random bits of the operating system and client-made message ids.
 
-use overtake_base::MessageId;
 use overtake_base::random::Random;
+use overtake_base::{MessageId, routing};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// 64 bits that no other process has.
@@ -43,6 +43,13 @@ impl MessageIds {
     pub fn next_id(&mut self) -> MessageId {
         let random = (u128::from(self.high.next_u64()) << 64) | u128::from(self.low.next_u64());
         MessageId::new(now_ms(), random)
+    }
+
+    /// The next id for a message with this dedup key. A message lives on its id's shard and its key is looked after on the
+    /// key's; this id brings both to one shard, so that storing takes one durable write in place of two.
+    pub fn next_id_for(&mut self, dedup_key: Option<&[u8]>) -> MessageId {
+        let id = self.next_id();
+        dedup_key.map_or(id, |key| id.routed(routing::of_key(key)))
     }
 }
 

@@ -9,27 +9,7 @@
 //! program for each role: `cargo run -p overtake-client --example producer -- 127.0.0.1:7400 jobs` while
 //! `overtake dev` runs.
 //!
-//! ```no_run
-//! use overtake_client::{
-//!     Client, ClientError, ConnectOptions, Delivered, EnqueueMessage, Producer, ProducerOptions, Worker, WorkerOptions,
-//! };
-//!
-//! #[tokio::main(flavor = "current_thread")]
-//! async fn main() -> Result<(), ClientError> {
-//!     let client = Client::connect(ConnectOptions::default()).await?;
-//!     let producer = Producer::new(client.clone(), "mail", ProducerOptions::default());
-//!     let message = EnqueueMessage { priority: 1, body: "hello".into(), ..EnqueueMessage::default() };
-//!     println!("stored as {}", producer.send(message).await?.await?.id);
-//!
-//!     let worker = Worker::start(client, "mail", WorkerOptions::default(), |message: Delivered| async move {
-//!         println!("{}", core::str::from_utf8(&message.body)?);
-//!         Ok(())
-//!     });
-//!     tokio::signal::ctrl_c().await.ok();
-//!     println!("{:?}", worker.stop().await);
-//!     Ok(())
-//! }
-//! ```
+#![doc = concat!("```no_run\n", include_str!("../examples/quick_start.rs"), "```")]
 
 mod backoff;
 mod calls;

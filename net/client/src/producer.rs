@@ -54,20 +54,12 @@ impl Default for ProducerOptions {
 
 /// Sends messages to one queue in batches. Made by [`Producer::new`]; dropped, it still sends what it has.
 ///
-/// A message without `id` and `dedup_key` gets a client-made id, so that a repeat after a lost answer stores nothing
-/// twice. One with a `dedup_key` keeps it as its only name: repeats are safe as long as the queue's dedup window is
-/// longer than `retry_for`. Messages are sent in order, but a repeat may overtake: a queue orders by priority and arrival.
+/// A message without an `id` gets a client-made one, so that a repeat after a lost answer stores nothing twice, however
+/// long ago its `dedup_key`'s window ended. It is made for the shard of the key, where there is one: storing takes one
+/// durable write then ([`MessageIds::next_id_for`]). Messages are sent in order, but a repeat may overtake: a queue orders
+/// by priority and arrival.
 ///
-/// ```no_run
-/// # async fn example(client: overtake_client::Client) -> Result<(), overtake_client::ClientError> {
-/// use overtake_client::{EnqueueMessage, Producer, ProducerOptions};
-/// let producer = Producer::new(client, "mail", ProducerOptions::default());
-/// let first = producer.send(EnqueueMessage { priority: 1, body: "a".into(), ..Default::default() }).await?;
-/// let second = producer.send(EnqueueMessage { priority: 4, body: "b".into(), ..Default::default() }).await?;
-/// println!("stored as {} and {}", first.await?.id, second.await?.id);
-/// producer.close().await;
-/// # Ok(()) }
-/// ```
+#[doc = concat!("```\n", include_str!("../docs/producer.rs"), "```")]
 pub struct Producer {
     input: mpsc::UnboundedSender<Input>,
     memory: Arc<Semaphore>,
@@ -207,8 +199,9 @@ impl Gatherer {
     }
 
     fn add(&mut self, mut waiting: Waiting) {
-        if waiting.message.id.is_none() && waiting.message.dedup_key.is_none() {
-            waiting.message.id = Some(self.ids.next_id());
+        let message = &mut waiting.message;
+        if message.id.is_none() {
+            message.id = Some(self.ids.next_id_for(message.dedup_key.as_deref()));
         }
         if self.batch.is_empty() {
             self.due = Some(Instant::now() + self.linger);
@@ -270,7 +263,7 @@ impl Sender {
     }
 }
 
-/// Every message has an id or a dedup key, so that one of unknown fate may be repeated.
+/// Every message has an id, so that one of unknown fate may be repeated.
 fn may_repeat(error: &ClientError) -> bool {
     error.retry_is_safe() || error.fate_unknown()
 }

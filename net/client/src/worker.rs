@@ -139,17 +139,7 @@ pub type HandlerError = Box<dyn core::error::Error + Send + Sync>;
 /// ([`RetryAfter`]) does. A lease that is lost all the same is somebody else's message by now; the function goes on,
 /// since it may be about to finish, and its ack is counted as [`Report::lost`].
 ///
-/// ```no_run
-/// # async fn example(client: overtake_client::Client) {
-/// use overtake_client::{Delivered, Worker, WorkerOptions};
-/// let worker = Worker::start(client, "mail", WorkerOptions::default(), |message: Delivered| async move {
-///     println!("{} bytes", message.body.len());
-///     Ok(())
-/// });
-/// tokio::signal::ctrl_c().await.ok();
-/// println!("{:?}", worker.stop().await);
-/// # }
-/// ```
+#[doc = concat!("```\n", include_str!("../docs/worker.rs"), "```")]
 pub struct Worker {
     stop: watch::Sender<Stop>,
     task: JoinHandle<Report>,

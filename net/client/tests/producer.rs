@@ -143,11 +143,29 @@ async fn flush_returns_when_everything_before_it_is_stored() {
 }
 
 #[tokio::test]
-async fn a_dedup_key_stays_the_only_name() {
+async fn ids_are_made_for_the_shard_of_the_dedup_key() {
     let (fake, producer) = producer(ProducerOptions::default()).await;
-    let keyed = EnqueueMessage { dedup_key: Some("key".into()), ..message(1) };
-    producer.send(keyed).await.unwrap().await.unwrap();
+    let keys = ["order-42", "order-43"];
+    for key in keys {
+        let keyed = EnqueueMessage { dedup_key: Some(key.into()), ..message(1) };
+        producer.send(keyed).await.unwrap().await.unwrap();
+    }
+    let own = EnqueueMessage { id: Some(MessageId(7)), dedup_key: Some("k".into()), ..message(1) };
+    drop(producer.send(own).await.unwrap());
+    producer.close().await;
     let state = fake.state.lock().unwrap();
-    let Some(Request::Enqueue { messages, .. }) = state.requests.last() else { panic!("an enqueue") };
-    assert_eq!(messages[0].id, None);
+    let ids: Vec<MessageId> = state
+        .requests
+        .iter()
+        .filter_map(|request| match request {
+            Request::Enqueue { messages, .. } => Some(messages),
+            _ => None,
+        })
+        .flatten()
+        .map(|message| message.id.unwrap())
+        .collect();
+    for (id, key) in ids.iter().zip(keys) {
+        assert_eq!(id.routing(), overtake_base::routing::of_key(key.as_bytes()));
+    }
+    assert_eq!(ids[2], MessageId(7), "an id that the caller made is left alone");
 }

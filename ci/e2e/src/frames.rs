@@ -17,9 +17,11 @@ pub mod kind {
     pub const ENQUEUE: u8 = 6;
     pub const RECEIVE: u8 = 7;
     pub const CANCEL_RECEIVE: u8 = 8;
+    pub const PEEK: u8 = 11;
     pub const READY: u8 = 19;
     pub const REFUSED: u8 = 128;
     pub const WELCOME: u8 = 129;
+    pub const PEEKED: u8 = 138;
     pub const READINESS: u8 = 144;
 }
 
@@ -116,6 +118,11 @@ impl Stream {
         let mut payload = vec![0; usize::try_from(number(0..4)).expect("a length") - 9];
         self.receive.read_exact(&mut payload).await.expect("a whole frame");
         Ok((number(4..12), head[12], payload))
+    }
+
+    /// The code with which the server gave up answering, whether or not anything before was read.
+    pub async fn reset(&mut self) -> Option<u64> {
+        self.receive.received_reset().await.expect("the connection is up").map(|code| code.into_inner())
     }
 
     /// The code with which the server told us to send no more.

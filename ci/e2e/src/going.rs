@@ -52,9 +52,20 @@ impl Going {
 
     /// Asks it to stop with SIGTERM, and gives how it ended.
     #[track_caller]
-    pub fn stop(mut self) -> Ended {
+    pub fn stop(self) -> Ended {
+        self.end(Signal::TERM)
+    }
+
+    /// Interrupts it as Ctrl-C does, and gives how it ended.
+    #[track_caller]
+    pub fn interrupt(self) -> Ended {
+        self.end(Signal::INT)
+    }
+
+    #[track_caller]
+    fn end(mut self, signal: Signal) -> Ended {
         let mut child = self.child.take().expect("it runs");
-        kill_process(Pid::from_child(&child), Signal::TERM).expect("the signal is sent");
+        kill_process(Pid::from_child(&child), signal).expect("the signal is sent");
         let code = child.wait().expect("it ends").code();
         let all = |along: &mut Along| {
             let reader = std::mem::replace(&mut along.1, std::thread::spawn(|| {}));

@@ -14,6 +14,8 @@ const ALPN: &str = "overtake/1";
 const CODE_INVALID: [u8; 2] = [1, 0];
 /// Application error codes.
 const FRAME: u64 = 1;
+const STALLED: u64 = 2;
+const UNREAD: u64 = 3;
 const VERSION: u64 = 5;
 
 async fn connected(server: &Server) -> (Endpoint, Connection) {
@@ -138,6 +140,45 @@ async fn a_connection_has_so_many_streams_and_none_that_go_one_way() {
     // Room is given back in threes.
     streams.truncate(13);
     serves(&mut welcomed(&connection).await).await;
+}
+
+/// Asks for all messages of a queue, 4 MiB of them.
+fn peek(number: u64, queue: &str) -> Vec<u8> {
+    let all_states = 0b111;
+    let payload = [&text(queue)[..], &[all_states, 0], &1_000u32.to_le_bytes(), &[0]].concat();
+    frame(number, kind::PEEK, &payload)
+}
+
+#[tokio::test]
+async fn a_client_that_stops_reading_is_cut_off() {
+    let server = Server::start();
+    let queue = server.create("large", json!({}));
+    for _ in 0..40 {
+        queue.put(0, &"x".repeat(128 * 1024));
+    }
+    let (_endpoint, connection) = connected(&server).await;
+    let mut bystander = welcomed(&connection).await;
+
+    // Asks for more at once than a server keeps.
+    let mut greedy = welcomed(&connection).await;
+    greedy.send(&(0..40).flat_map(|number| peek(number, "large")).collect::<Vec<u8>>()).await;
+    assert_eq!((greedy.reset().await, greedy.stopped().await), (Some(UNREAD), Some(UNREAD)));
+    serves(&mut bystander).await;
+
+    // Asks once and takes nothing; begins a request and does not end it.
+    let (mut idle, mut half) = (welcomed(&connection).await, welcomed(&connection).await);
+    idle.send(&peek(1, "large")).await;
+    half.send(&peek(1, "large")[..9]).await;
+    serves(&mut bystander).await;
+    for stream in [&mut idle, &mut half] {
+        assert_eq!((stream.reset().await, stream.stopped().await), (Some(STALLED), Some(STALLED)));
+    }
+    // What only waits for its next request is left in peace, and so is who reads.
+    serves(&mut bystander).await;
+    bystander.send(&peek(2, "large")).await;
+    let (number, answer, payload) = bystander.next().await.expect("the messages");
+    assert_eq!((number, answer), (2, kind::PEEKED));
+    assert!(payload.len() > 1024 * 1024);
 }
 
 #[tokio::test]

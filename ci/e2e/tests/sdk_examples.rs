@@ -1,13 +1,25 @@
-//! The example programs of the Rust client, each run against a real server.
+//! The example programs of the Rust client, and the examples in its documentation, each run against a real server.
 
 #![allow(clippy::expect_used, reason = "a failed expectation is how a test speaks")]
 
+use overtake_client::{Client, ConnectOptions};
 use overtake_e2e::binary::example;
+use overtake_e2e::going::Going;
 use overtake_e2e::server::{Ended, run};
 use overtake_e2e::{Server, eventually};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use std::process::Stdio;
+
+// What the documentation shows.
+#[path = "../../../net/client/docs/client.rs"]
+mod client_docs;
+#[path = "../../../net/client/docs/consumer.rs"]
+mod consumer_docs;
+#[path = "../../../net/client/docs/producer.rs"]
+mod producer_docs;
+#[path = "../../../net/client/docs/worker.rs"]
+mod worker_docs;
 
 #[track_caller]
 fn done(program: &str, server: &Server, arguments: &[&str], stdin: &str) -> Ended {
@@ -92,4 +104,40 @@ fn the_administrator_leaves_nothing_behind() {
         assert!(ended.stdout.contains(line), "{line:?} is missing in {}", ended.stdout);
     }
     server.queue("tidy").client().call("GET", "/v1/queues/tidy").problem(404);
+}
+
+#[test]
+fn the_quick_start_stores_and_works() {
+    let server = Server::start();
+    let queue = server.create("mail", json!({}));
+    let mut command = example("quick_start");
+    command.arg(server.quic().to_string());
+    let started = Going::start(command);
+    started.says("hello\n");
+    eventually("an ack", || (queue.stats()["totals"]["acked"] == 1).then_some(()));
+    let ended = started.interrupt();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.stdout.contains("stored as m_") && ended.stdout.contains("succeeded: 1"), "{ended:?}");
+}
+
+#[tokio::test]
+async fn what_the_documentation_shows_works() {
+    let server = Server::start();
+    let queue = server.create("mail", json!({}));
+    let acked = |wanted: u64| move |queue: &overtake_e2e::Queue| queue.stats()["totals"]["acked"] == wanted;
+    let options = ConnectOptions { servers: vec![server.quic()], ..ConnectOptions::default() };
+    let client = Client::connect(options).await.expect("a connection");
+    client_docs::store_and_take(&client).await.expect("a message goes through");
+    assert!(acked(1)(&queue), "{}", queue.stats());
+    producer_docs::produce(client.clone()).await.expect("two are stored");
+    consumer_docs::consume(client.clone(), 2).await.expect("two are taken");
+    assert!(acked(3)(&queue), "{}", queue.stats());
+    queue.put(0, "for the worker");
+    let done = async {
+        while !acked(4)(&queue) {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    assert_eq!(worker_docs::work(client.clone(), done).await.succeeded, 1);
+    client.close().await;
 }

@@ -15,15 +15,16 @@ pub mod gateway;
 pub mod going;
 pub mod history;
 pub mod load;
-
 pub mod python;
 pub mod queue;
 pub mod raw;
+pub mod readme;
 pub mod scratch;
 pub mod sdk_load;
 pub mod server;
 pub mod shape;
 pub mod stats;
+pub mod tcp_proxy;
 pub mod time;
 pub mod udp_proxy;
 

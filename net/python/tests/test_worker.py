@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -123,6 +125,39 @@ def test_a_message_that_takes_too_long_is_released(client: Client, queue: str, k
     worker = kind.start(queue, lambda message: 1.5 if message.deliveries == 1 else 0, timeout_s=0.2, wait_s=1)
     until(lambda: client.stats(queue)["totals"]["acked"] == 1)
     assert worker.end() == Report(succeeded=1, failed=1)
+
+
+def test_a_thread_that_is_not_waited_for_keeps_its_place(client: Client, queue: str, server: str) -> None:
+    client.enqueue_batch(queue, [NewMessage(b"slow", 0), NewMessage(b"next", 1)])
+    began: dict[bytes, float] = {}
+
+    def work(message: Message) -> float:
+        began.setdefault(message.body, time.monotonic())
+        return 1.5 if message.body == b"slow" and message.deliveries == 1 else 0
+
+    worker = Kind("threads", server).start(queue, work, concurrency=1, timeout_s=0.2, wait_s=1)
+    until(lambda: client.stats(queue)["totals"]["acked"] == 2)
+    assert worker.end() == Report(succeeded=2, failed=1)
+    assert began[b"next"] - began[b"slow"] >= 1.5
+
+
+def test_a_signal_handler_may_stop_a_worker(client: Client, queue: str) -> None:
+    client.enqueue(queue, NewMessage(b"the end", 0))
+    worker = Worker(client, queue, lambda message: os.kill(os.getpid(), signal.SIGUSR1), wait_s=1)
+    before = signal.signal(signal.SIGUSR1, lambda *_: worker.stop())
+    try:
+        assert worker.run() == Report(succeeded=1)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_a_worker_that_was_stopped_before_it_ran_takes_nothing(client: Client, queue: str) -> None:
+    client.enqueue(queue, NewMessage(b"stays", 0))
+    worker = Worker(client, queue, lambda message: None)
+    worker.stop()
+    assert worker.run() == Report()
+    worker.stop()
+    assert client.stats(queue)["visible"]["p0"] == 1
 
 
 def test_a_stop_waits_for_running_work_and_gives_back_the_rest(client: Client, queue: str, kind: Kind) -> None:

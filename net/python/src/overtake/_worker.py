@@ -6,9 +6,11 @@ import asyncio
 import logging
 import random
 import threading
-import time
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TypeVar
 
 from . import _calls
 from ._async_client import AsyncClient
@@ -16,6 +18,8 @@ from ._calls import Call
 from ._client import Client
 from ._errors import NotFound, OvertakeError
 from ._models import Message, Outcome, Release
+
+T = TypeVar("T")
 
 _log = logging.getLogger("overtake")
 
@@ -95,6 +99,197 @@ def _pause_s(tries: int, error: OvertakeError) -> float:
     return max(step * random.uniform(0.5, 1.0), error.retry_after_s or 0.0)
 
 
+class _Handled(Exception):
+    """Carries what a handler raised, so that it is told apart from what ends the handler."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__()
+        self.error = error
+
+
+class _Loop(ABC):
+    """The life of a worker, on an event loop. Calls and handlers are the kinds' own."""
+
+    def __init__(self, options: _Options) -> None:
+        self._options = options
+        self._stopping = asyncio.Event()
+        #: A place has become free.
+        self._freed = asyncio.Event()
+        self._report = Report()
+        self._running: set[asyncio.Task[None]] = set()
+        #: Places taken by handlers that run on although nobody waits for them any more.
+        self._abandoned = 0
+
+    @abstractmethod
+    async def _once(self, call: Call[T]) -> T:
+        """Makes a call without repeating it."""
+
+    @abstractmethod
+    async def _send(self, call: Call[T]) -> T:
+        """Makes a call, repeated while that is safe."""
+
+    @abstractmethod
+    async def _take_back(self, receiving: asyncio.Future[list[Message]]) -> list[Message]:
+        """Ends a receive that is no longer wanted. Gives what it leased all the same."""
+
+    @abstractmethod
+    async def _handle(self, message: Message) -> None:
+        """Runs the handler until it ends or the task is cancelled; raises `_Handled` with what it raised."""
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    async def run(self) -> Report:
+        try:
+            await self._receive()
+        finally:
+            if self._running:
+                await asyncio.wait(self._running, timeout=self._options.drain_s)
+            for task in self._running:
+                task.cancel()
+            while self._running:
+                await asyncio.wait(self._running)
+        return self._report
+
+    async def _receive(self) -> None:
+        tries = 0
+        stopping = asyncio.ensure_future(self._stopping.wait())
+        try:
+            while not self._stopping.is_set():
+                free = self._options.concurrency - len(self._running) - self._abandoned
+                if free <= 0:
+                    self._freed.clear()
+                    freed = asyncio.ensure_future(self._freed.wait())
+                    await asyncio.wait({stopping, freed}, return_when=asyncio.FIRST_COMPLETED)
+                    freed.cancel()
+                    continue
+                # A task of its own, so that a stop can take it back.
+                receiving = asyncio.ensure_future(self._once(self._options.receive(free)))
+                await asyncio.wait({stopping, receiving}, return_when=asyncio.FIRST_COMPLETED)
+                if not receiving.done():
+                    for message in await self._take_back(receiving):
+                        await self._settle(message, _given_back(message), "given_back")
+                    return
+                try:
+                    messages = receiving.result()
+                except OvertakeError as error:
+                    await asyncio.wait({stopping}, timeout=_pause_s(tries, error))
+                    tries += 1
+                    continue
+                tries = 0
+                for message in messages:
+                    task = asyncio.ensure_future(self._work(message))
+                    self._running.add(task)
+                    task.add_done_callback(self._ended)
+        finally:
+            stopping.cancel()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        self._freed.set()
+
+    async def _work(self, message: Message) -> None:
+        release: Release | None = None
+        name = "succeeded"
+        keeper = asyncio.ensure_future(self._keep_lease(message))
+        try:
+            await asyncio.wait_for(self._handle(message), self._options.timeout_s)
+        except asyncio.CancelledError:
+            release, name = _given_back(message), "given_back"
+        except asyncio.TimeoutError:
+            release, name = self._options.too_late(message), "failed"
+        except _Handled as handled:
+            release, name = self._options.failure(message, handled.error), "failed"
+        finally:
+            keeper.cancel()
+        await self._settle(message, release, name)
+
+    async def _settle(self, message: Message, release: Release | None, name: str) -> None:
+        ack, releases = ((message.receipt,), ()) if release is None else ((), (release,))
+        try:
+            outcomes = await self._send(_calls.settle(self._options.queue, ack, (), releases))
+        except OvertakeError as error:
+            _log.warning("cannot settle %s: %s", message.id, error)
+            name = "lost"
+        else:
+            name = name if outcomes.get(message.receipt) == Outcome.OK else "lost"
+        setattr(self._report, name, getattr(self._report, name) + 1)
+
+    async def _keep_lease(self, message: Message) -> None:
+        lease_s = self._options.lease_s
+        pause_s = lease_s / 2
+        while True:
+            await asyncio.sleep(pause_s)
+            try:
+                call = _calls.settle(self._options.queue, (), [(message.receipt, lease_s)], ())
+                outcome = (await self._once(call)).get(message.receipt)
+            except OvertakeError as error:
+                _log.warning("a lease was not extended: %s", error)
+                # Soon again: half of the lease is left.
+                pause_s = min(1.0, lease_s / 8)
+                continue
+            pause_s = lease_s / 2
+            if outcome != Outcome.OK:
+                _log.warning("%s: its lease was lost; it may run elsewhere, too", message.id)
+                return
+
+
+class AsyncWorker(_Loop):
+    """Works on one queue with tasks until it is stopped.
+
+    `handler` is awaited once for each delivery, at most `concurrency` at a time. Where it returns the message is acked;
+    where it raises, the message is released with the error's text, and the queue decides when, or whether, it is tried
+    again (`RetryAfter` decides when). Leases are extended whenever half of `lease_s` is over, until the handler ends.
+    After `timeout_s` the handler is cancelled and the message released.
+    """
+
+    def __init__(
+        self,
+        client: AsyncClient,
+        queue: str,
+        handler: Callable[[Message], Awaitable[object]],
+        *,
+        concurrency: int = 8,
+        lease_s: int = 30,
+        wait_s: int = 20,
+        max_priority: int | None = None,
+        label: str | None = None,
+        timeout_s: float | None = None,
+        drain_s: float = 30.0,
+    ) -> None:
+        super().__init__(_Options(queue, concurrency, lease_s, wait_s, max_priority, label, timeout_s, drain_s))
+        self._client = client
+        self._handler = handler
+
+    def stop(self) -> None:
+        """Takes nothing new from now on; `run` returns when what is being worked on is done, or given back after
+        `drain_s`. For signals: `loop.add_signal_handler(signal.SIGTERM, worker.stop)`.
+        """
+        super().stop()
+
+    async def run(self) -> Report:
+        """Works until `stop` is called, and raises what no waiting can mend (a token that is not taken, say)."""
+        return await super().run()
+
+    async def _once(self, call: Call[T]) -> T:
+        return await self._client._once(call)
+
+    async def _send(self, call: Call[T]) -> T:
+        return await self._client._send(call)
+
+    async def _take_back(self, receiving: asyncio.Future[list[Message]]) -> list[Message]:
+        # Who hangs up while a receive waits gets no lease.
+        receiving.cancel()
+        await asyncio.wait({receiving})
+        return []
+
+    async def _handle(self, message: Message) -> None:
+        try:
+            await self._handler(message)
+        except Exception as error:
+            raise _Handled(error) from error
+
+
 class Worker:
     """Works on one queue with threads until it is stopped.
 
@@ -121,315 +316,97 @@ class Worker:
         timeout_s: float | None = None,
         drain_s: float = 30.0,
     ) -> None:
-        self._client = client
-        self._handler = handler
-        self._options = _Options(
-            queue, concurrency, lease_s, wait_s, max_priority, label, timeout_s, drain_s
-        )
+        options = _Options(queue, concurrency, lease_s, wait_s, max_priority, label, timeout_s, drain_s)
+        self._worker = _ThreadLoop(client, handler, options)
         self._stopping = threading.Event()
-        #: Guards everything below.
-        self._changed = threading.Condition()
-        self._held: dict[str, _Held] = {}
-        self._busy = 0
-        self._settling = 0
-        self._report = Report()
-        self._done = False
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def stop(self) -> None:
         """Takes nothing new from now on; `run` returns when what is being worked on is done, or given back after
         `drain_s`. May be called by any thread and by a signal handler.
         """
+        # In this order, as `_run` looks at them in the other one: so a stop is never missed.
         self._stopping.set()
+        if self._loop is not None:
+            try:
+                self._loop.call_soon_threadsafe(self._worker.stop)
+            except RuntimeError:
+                # It has ended already.
+                pass
 
     def run(self) -> Report:
-        """Works until `stop` is called, and raises what no waiting can mend (a token that is not taken, say)."""
-        keeper = threading.Thread(target=self._keep_leases, daemon=True, name="overtake-leases")
-        keeper.start()
-        try:
-            self._receive()
-        finally:
-            self._drain()
-            with self._changed:
-                self._done = True
-                self._changed.notify_all()
-            keeper.join()
-        return self._report
+        """Works until `stop` is called, and raises what no waiting can mend (a token that is not taken, say).
 
-    def _receive(self) -> None:
-        tries = 0
-        while not self._stopping.is_set():
-            with self._changed:
-                free = self._options.concurrency - self._busy
-                if free == 0:
-                    # Woken by whoever ends; the time-out is for `stop`, which must not take a lock.
-                    self._changed.wait(0.2)
-                    continue
-            try:
-                messages = self._client._once(self._options.receive(free))
-            except OvertakeError as error:
-                self._stopping.wait(_pause_s(tries, error))
-                tries += 1
-                continue
-            tries = 0
-            if self._stopping.is_set():
-                self._give_back(messages)
-                return
-            for message in messages:
-                held = _Held(message, time.monotonic())
-                with self._changed:
-                    self._held[message.receipt] = held
-                    self._busy += 1
-                    self._changed.notify_all()
-                threading.Thread(target=self._work, args=(held,), daemon=True, name="overtake-work").start()
+        Runs an event loop of its own, so it cannot be called where one runs already: there `AsyncWorker` is at home.
+        """
+        return asyncio.run(self._run())
 
-    def _work(self, held: _Held) -> None:
-        message = held.message
-        release: Release | None = None
-        try:
-            self._handler(message)
-        except BaseException as error:
-            release = self._options.failure(message, error)
-        with self._changed:
-            # Taken away where it took too long, or the worker stopped.
-            ours = self._held.pop(message.receipt, None) is not None
-            if ours:
-                self._settling += 1
-            else:
-                self._busy -= 1
-            self._changed.notify_all()
-        if not ours:
-            return
-        outcome = self._settle(message, release)
-        with self._changed:
-            self._busy -= 1
-            self._settling -= 1
-            self._count(outcome, "succeeded" if release is None else "failed", 1)
-            self._changed.notify_all()
-
-    def _settle(self, message: Message, release: Release | None) -> Outcome | None:
-        try:
-            if release is None:
-                return self._client.ack(self._options.queue, message.receipt)
-            return self._client.settle(self._options.queue, release=[release])[message.receipt]
-        except OvertakeError as error:
-            _log.warning("cannot settle %s: %s", message.id, error)
-            return None
-
-    def _count(self, outcome: Outcome | None, name: str, number: int) -> None:
-        name = name if outcome == Outcome.OK else "lost"
-        setattr(self._report, name, getattr(self._report, name) + number)
-
-    def _give_back(self, messages: list[Message]) -> None:
-        for message in messages:
-            outcome = self._settle(message, _given_back(message))
-            with self._changed:
-                self._count(outcome, "given_back", 1)
-
-    def _drain(self) -> None:
-        end = time.monotonic() + self._options.drain_s
-        with self._changed:
-            while self._held and time.monotonic() < end:
-                self._changed.wait(end - time.monotonic())
-            left = [held.message for held in self._held.values()]
-            self._held.clear()
-        self._give_back(left)
-        with self._changed:
-            while self._settling:
-                self._changed.wait()
-
-    def _keep_leases(self) -> None:
-        options = self._options
-        half_s = options.lease_s / 2
-        while True:
-            with self._changed:
-                if self._done:
-                    return
-                now = time.monotonic()
-                late = [
-                    held
-                    for held in self._held.values()
-                    if options.timeout_s is not None and now >= held.since + options.timeout_s
-                ]
-                for held in late:
-                    del self._held[held.message.receipt]
-                self._settling += len(late)
-                due = [held for held in self._held.values() if now >= held.extended + half_s]
-                if not late and not due:
-                    waits = [held.extended + half_s - now for held in self._held.values()]
-                    if options.timeout_s is not None:
-                        waits += [held.since + options.timeout_s - now for held in self._held.values()]
-                    self._changed.wait(max(min(waits), 0.001) if waits else None)
-                    continue
-            for held in late:
-                outcome = self._settle(held.message, options.too_late(held.message))
-                with self._changed:
-                    self._settling -= 1
-                    self._count(outcome, "failed", 1)
-                    self._changed.notify_all()
-            if due:
-                self._extend(due, now)
-
-    def _extend(self, due: list[_Held], now: float) -> None:
-        extend = [(held.message.receipt, self._options.lease_s) for held in due]
-        try:
-            call = _calls.settle(self._options.queue, (), extend, ())
-            outcomes = self._client._once(call)
-        except OvertakeError as error:
-            _log.warning("leases were not extended: %s", error)
-            # Soon again: half of the lease is left.
-            again = now - self._options.lease_s / 2 + min(1.0, self._options.lease_s / 8)
-            for held in due:
-                held.extended = again
-            return
-        for held in due:
-            held.extended = now
-            if outcomes.get(held.message.receipt) != Outcome.OK:
-                with self._changed:
-                    lost = held.message.receipt in self._held
-                if lost:
-                    _log.warning("%s: its lease was lost; it may run elsewhere, too", held.message.id)
+    async def _run(self) -> Report:
+        self._loop = asyncio.get_running_loop()
+        if self._stopping.is_set():
+            self._worker.stop()
+        return await self._worker.run()
 
 
-@dataclass
-class _Held:
-    message: Message
-    since: float
-    extended: float = 0.0
+class _ThreadLoop(_Loop):
+    """A worker whose calls block and whose handler does: both in threads."""
 
-    def __post_init__(self) -> None:
-        self.extended = self.since
-
-
-class AsyncWorker:
-    """Works on one queue with tasks until it is stopped; like `Worker`, but `handler` is a coroutine function, and
-    `timeout_s` ends it by cancelling it.
-    """
-
-    def __init__(
-        self,
-        client: AsyncClient,
-        queue: str,
-        handler: Callable[[Message], Awaitable[object]],
-        *,
-        concurrency: int = 8,
-        lease_s: int = 30,
-        wait_s: int = 20,
-        max_priority: int | None = None,
-        label: str | None = None,
-        timeout_s: float | None = None,
-        drain_s: float = 30.0,
-    ) -> None:
+    def __init__(self, client: Client, handler: Callable[[Message], object], options: _Options) -> None:
+        super().__init__(options)
         self._client = client
         self._handler = handler
-        self._options = _Options(
-            queue, concurrency, lease_s, wait_s, max_priority, label, timeout_s, drain_s
-        )
-        self._stopping = asyncio.Event()
-        self._report = Report()
-        self._running: set[asyncio.Task[None]] = set()
-
-    def stop(self) -> None:
-        """Takes nothing new from now on; `run` returns when what is being worked on is done, or given back after
-        `drain_s`. For signals: `loop.add_signal_handler(signal.SIGTERM, worker.stop)`.
-        """
-        self._stopping.set()
+        # Each message settles or extends, and one receive waits.
+        self._calls = ThreadPoolExecutor(min(options.concurrency, 64) + 1, "overtake-calls")
 
     async def run(self) -> Report:
-        """Works until `stop` is called, and raises what no waiting can mend (a token that is not taken, say)."""
         try:
-            await self._receive()
+            return await super().run()
         finally:
-            if self._running:
-                await asyncio.wait(self._running, timeout=self._options.drain_s)
-            for task in self._running:
-                task.cancel()
-            while self._running:
-                await asyncio.wait(self._running)
-        return self._report
+            self._calls.shutdown(wait=False)
 
-    async def _receive(self) -> None:
-        tries = 0
-        stopping = asyncio.ensure_future(self._stopping.wait())
-        try:
-            while not self._stopping.is_set():
-                free = self._options.concurrency - len(self._running)
-                if free == 0:
-                    await asyncio.wait({stopping, *self._running}, return_when=asyncio.FIRST_COMPLETED)
-                    continue
-                # A task of its own, so that a stop takes it back: who hangs up while it waits gets no lease.
-                receiving = asyncio.ensure_future(self._client._once(self._options.receive(free)))
-                await asyncio.wait({stopping, receiving}, return_when=asyncio.FIRST_COMPLETED)
-                if not receiving.done():
-                    receiving.cancel()
-                    await asyncio.wait({receiving})
-                    return
-                try:
-                    messages = receiving.result()
-                except OvertakeError as error:
-                    await asyncio.wait({stopping}, timeout=_pause_s(tries, error))
-                    tries += 1
-                    continue
-                tries = 0
-                for message in messages:
-                    task = asyncio.ensure_future(self._work(message))
-                    self._running.add(task)
-                    task.add_done_callback(self._running.discard)
-        finally:
-            stopping.cancel()
+    async def _once(self, call: Call[T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._calls, self._client._once, call)
 
-    async def _work(self, message: Message) -> None:
-        release: Release | None = None
-        name = "succeeded"
-        keeper = asyncio.ensure_future(self._keep_lease(message))
+    async def _send(self, call: Call[T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._calls, self._client._send, call)
+
+    async def _take_back(self, receiving: asyncio.Future[list[Message]]) -> list[Message]:
+        # A thread cannot be made to hang up: what it is given is given back.
         try:
-            await asyncio.wait_for(self._handle(message), self._options.timeout_s)
-        except asyncio.CancelledError:
-            release, name = _given_back(message), "given_back"
-        except _TimedOut as error:
-            release, name = self._options.failure(message, error.__cause__ or error), "failed"
-        except asyncio.TimeoutError:
-            release, name = self._options.too_late(message), "failed"
-        except Exception as error:
-            release, name = self._options.failure(message, error), "failed"
-        finally:
-            keeper.cancel()
-        try:
-            if release is None:
-                outcome = await self._client.ack(self._options.queue, message.receipt)
-            else:
-                outcome = (await self._client.settle(self._options.queue, release=[release]))[message.receipt]
-        except OvertakeError as error:
-            _log.warning("cannot settle %s: %s", message.id, error)
-            name = "lost"
-        else:
-            name = name if outcome == Outcome.OK else "lost"
-        setattr(self._report, name, getattr(self._report, name) + 1)
+            return await receiving
+        except OvertakeError:
+            return []
 
     async def _handle(self, message: Message) -> None:
-        try:
-            await self._handler(message)
-        except asyncio.TimeoutError as error:
-            # Of something that the function waited for; told apart from ours.
-            raise _TimedOut(str(error)) from error
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[BaseException | None] = loop.create_future()
 
-    async def _keep_lease(self, message: Message) -> None:
-        lease_s = self._options.lease_s
-        pause_s = lease_s / 2
-        while True:
-            await asyncio.sleep(pause_s)
+        def tell(error: BaseException | None) -> None:
+            if ended.cancelled():
+                self._abandoned -= 1
+                self._freed.set()
+            else:
+                ended.set_result(error)
+
+        def work() -> None:
+            error: BaseException | None = None
             try:
-                call = _calls.settle(self._options.queue, (), [(message.receipt, lease_s)], ())
-                outcome = (await self._client._once(call)).get(message.receipt)
-            except OvertakeError as error:
-                _log.warning("a lease was not extended: %s", error)
-                # Soon again: half of the lease is left.
-                pause_s = min(1.0, lease_s / 8)
-                continue
-            pause_s = lease_s / 2
-            if outcome != Outcome.OK:
-                _log.warning("%s: its lease was lost; it may run elsewhere, too", message.id)
-                return
+                self._handler(message)
+            except BaseException as raised:
+                error = raised
+            try:
+                loop.call_soon_threadsafe(tell, error)
+            except RuntimeError:
+                # The worker has ended without this handler.
+                pass
 
-
-class _TimedOut(Exception):
-    """A time-out inside a handler."""
+        # Not of a pool: a process can end while the thread of an endless handler runs.
+        threading.Thread(target=work, daemon=True, name="overtake-work").start()
+        try:
+            error = await ended
+        except asyncio.CancelledError:
+            # Not where it ended in this very moment.
+            self._abandoned += ended.cancelled()
+            raise
+        if error is not None:
+            raise _Handled(error) from error

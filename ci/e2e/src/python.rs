@@ -39,7 +39,11 @@ pub fn python(folder: &Path) -> Option<Command> {
 
 fn environment(folder: &Path) -> Result<PathBuf, String> {
     let (python, stamp) = (folder.join("bin/python"), folder.join("made-from.toml"));
-    if std::fs::read_to_string(&stamp).is_ok_and(|made_from| made_from == PROJECT) {
+    // It runs the client where the client's sources are: an environment that came here with a copied target folder runs
+    // those of another tree.
+    let from =
+        format!("# {}\n{PROJECT}", project().canonicalize().map_err(|error| error.to_string())?.display());
+    if std::fs::read_to_string(&stamp).is_ok_and(|made_from| made_from == from) {
         return Ok(python);
     }
     let program = ["python3", "python"]
@@ -55,7 +59,7 @@ fn environment(folder: &Path) -> Result<PathBuf, String> {
     let mut install = Command::new(&python);
     install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--editable", ".[test]"]);
     run(install.current_dir(project())).map_err(|error| format!("pip cannot install: {error}"))?;
-    std::fs::write(&stamp, PROJECT).map_err(|error| error.to_string())?;
+    std::fs::write(&stamp, from).map_err(|error| error.to_string())?;
     Ok(python)
 }
 

@@ -89,7 +89,25 @@ struct Waiting {
     message: EnqueueMessage,
     bytes: usize,
     outcome: oneshot::Sender<Result<Enqueued, ClientError>>,
+    /// What became of an earlier try that may have stored it.
+    unknown: Option<ClientError>,
     _memory: OwnedSemaphorePermit,
+}
+
+impl Waiting {
+    /// Tells its sender how it failed. A repeat that was refused says nothing of the try before it.
+    fn fail(self, error: ClientError) {
+        let error = if error.retry_is_safe() { self.unknown.unwrap_or(error) } else { error };
+        // Nobody may wait for it.
+        let _ = self.outcome.send(Err(error));
+    }
+
+    /// Notes that a try may have stored it.
+    fn note(&mut self, error: &ClientError) {
+        if error.fate_unknown() {
+            self.unknown.get_or_insert_with(|| error.clone());
+        }
+    }
 }
 
 impl Producer {
@@ -128,7 +146,7 @@ impl Producer {
         let memory =
             self.memory.clone().acquire_many_owned(permits).await.map_err(|_| ClientError::Closed)?;
         let (outcome, confirmation) = oneshot::channel();
-        let waiting = Waiting { message, bytes, outcome, _memory: memory };
+        let waiting = Waiting { message, bytes, outcome, unknown: None, _memory: memory };
         self.input.send(Input::Message(waiting)).map_err(|_| ClientError::Closed)?;
         Ok(Confirmation(confirmation))
     }
@@ -247,13 +265,16 @@ impl Sender {
             let messages = batch.iter().map(|waiting| waiting.message.clone()).collect();
             let (left, error) = match self.client.enqueue(&self.queue, messages).await {
                 Ok(results) => settle(batch, results),
-                Err(error) => (batch, Some(error)),
+                Err(error) => {
+                    batch.iter_mut().for_each(|waiting| waiting.note(&error));
+                    (batch, Some(error))
+                }
             };
             let Some(error) = error else { return };
             let pause = backoff.next_delay().max(error.retry_after());
             if !may_repeat(&error) || Instant::now() + pause >= give_up {
                 for waiting in left {
-                    let _ = waiting.outcome.send(Err(error.clone()));
+                    waiting.fail(error.clone());
                 }
                 return;
             }
@@ -275,15 +296,17 @@ fn settle(
 ) -> (Vec<Waiting>, Option<ClientError>) {
     let mut left = Vec::new();
     let mut reason: Option<ClientError> = None;
-    for (waiting, result) in batch.into_iter().zip(results) {
+    for (mut waiting, result) in batch.into_iter().zip(results) {
         match result.map_err(ClientError::Refused) {
             Err(error) if may_repeat(&error) => {
+                waiting.note(&error);
                 left.push(waiting);
                 if reason.as_ref().is_none_or(|before| before.retry_after() < error.retry_after()) {
                     reason = Some(error);
                 }
             }
-            outcome => drop(waiting.outcome.send(outcome)),
+            Err(error) => waiting.fail(error),
+            Ok(stored) => drop(waiting.outcome.send(Ok(stored))),
         }
     }
     (left, reason)

@@ -142,6 +142,25 @@ async fn flush_returns_when_everything_before_it_is_stored() {
     fake.until("q", |queue| queue.seen.len() == 11).await;
 }
 
+/// The first try is stored and its answer lost; every repeat is refused as if nothing had been stored. What the sender is
+/// told in the end must not be that.
+#[tokio::test]
+async fn a_refused_repeat_does_not_hide_that_the_first_try_may_have_stored_it() {
+    let options = ProducerOptions { retry_for: Duration::from_millis(400), ..ProducerOptions::default() };
+    let (fake, producer) = producer(options).await;
+    let mut first = true;
+    fake.hook(move |request| match request {
+        Request::Enqueue { .. } if core::mem::take(&mut first) => Act::ServeAndDisconnect,
+        Request::Enqueue { .. } => Act::Answer(Response::Refused(Refusal::no_quorum("starting", 1))),
+        _ => Act::Serve,
+    });
+    let error = producer.send(message(0)).await.unwrap().await.unwrap_err();
+    assert!(error.fate_unknown() && !error.retry_is_safe(), "{error}");
+    let refused = producer.send(message(1)).await.unwrap().await.unwrap_err();
+    assert!(refused.retry_is_safe(), "{refused}");
+    assert_eq!(fake.with_queue("q", |queue| queue.seen.len()), 1);
+}
+
 #[tokio::test]
 async fn ids_are_made_for_the_shard_of_the_dedup_key() {
     let (fake, producer) = producer(ProducerOptions::default()).await;

@@ -136,6 +136,31 @@ def test_an_enqueue_whose_answer_is_lost_is_repeated_and_stored_once(server: str
         assert client.stats(queue)["totals"]["enqueued"] == 4
 
 
+class LosingTheFirst(httpx.HTTPTransport):
+    """Carries the first request out and loses its answer; none of the others is carried out, and their answer says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = True
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        if not self.first:
+            problem = {"content-type": "application/problem+json"}
+            return httpx.Response(503, headers=problem, json={"detail": "starting"})
+        self.first = False
+        super().handle_request(request).read()
+        raise httpx.ReadError("lost", request=request)
+
+
+def test_a_refused_repeat_does_not_hide_that_the_first_try_may_have_stored_it(server: str, queue: str) -> None:
+    with Client(server, transport=LosingTheFirst(), retry_for_s=0.2) as client:
+        with pytest.raises(overtake.AnswerLost):
+            client.enqueue(queue, NewMessage(b"x", 0))
+        with pytest.raises(overtake.Unavailable) as refused:
+            client.enqueue(queue, NewMessage(b"y", 0))
+        assert refused.value.retry_is_safe
+
+
 def test_what_may_not_be_done_twice_is_left_to_the_caller(server: str, queue: str) -> None:
     with Client(server, transport=LosingAnswers(1)) as client:
         with pytest.raises(overtake.AnswerLost) as lost:

@@ -97,7 +97,7 @@ class AsyncClient:
             except OvertakeError as error:
                 pause = tries.pause(call, error, time.monotonic())
                 if pause is None:
-                    raise
+                    raise tries.verdict(error)
             self._next += 1
             await asyncio.sleep(pause)
 
@@ -149,9 +149,13 @@ class AsyncClient:
             if pause is None:
                 return outcomes
             await asyncio.sleep(pause)
-            again = await self._send(call)
+            again: list[Stored | OvertakeError]
+            try:
+                again = await self._send(call)
+            except OvertakeError as error:
+                again = [error for _ in left]
             for at, outcome in zip(left, again, strict=True):
-                outcomes[at] = outcome
+                outcomes[at] = _calls.latest(outcomes[at], outcome)
 
     async def receive(
         self,

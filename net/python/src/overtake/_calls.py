@@ -242,9 +242,12 @@ class Tries:
         self._give_up = now + retry_for_s
         self._step_s = 0.02
         self._tries = 0
+        self._unknown: OvertakeError | None = None
 
     def pause(self, call: Call[Any], error: OvertakeError, now: float) -> float | None:
         """Seconds until the next try; None where there is none."""
+        if error.fate_unknown and self._unknown is None:
+            self._unknown = error
         if not (error.retry_is_safe or (error.fate_unknown and call.repeatable)):
             return None
         self._tries += 1
@@ -254,3 +257,15 @@ class Tries:
         pause = max(self._step_s * random.uniform(0.5, 1.0), error.retry_after_s or 0.0)
         self._step_s = min(self._step_s * 2, 2.0)
         return pause if now + pause < self._give_up else None
+
+    def verdict(self, error: OvertakeError) -> OvertakeError:
+        """What is known after the last try: that it did nothing says nothing of an earlier one."""
+        return self._unknown if self._unknown is not None and error.retry_is_safe else error
+
+
+def latest(before: Stored | OvertakeError, now: Stored | OvertakeError) -> Stored | OvertakeError:
+    """What is known of a message after another try of it."""
+    if isinstance(before, OvertakeError) and before.fate_unknown:
+        if isinstance(now, OvertakeError) and now.retry_is_safe:
+            return before
+    return now

@@ -95,7 +95,7 @@ class Client:
             except OvertakeError as error:
                 pause = tries.pause(call, error, time.monotonic())
                 if pause is None:
-                    raise
+                    raise tries.verdict(error)
             self._next += 1
             time.sleep(pause)
 
@@ -147,9 +147,13 @@ class Client:
             if pause is None:
                 return outcomes
             time.sleep(pause)
-            again = self._send(call)
+            again: list[Stored | OvertakeError]
+            try:
+                again = self._send(call)
+            except OvertakeError as error:
+                again = [error for _ in left]
             for at, outcome in zip(left, again, strict=True):
-                outcomes[at] = outcome
+                outcomes[at] = _calls.latest(outcomes[at], outcome)
 
     def receive(
         self,

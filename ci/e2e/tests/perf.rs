@@ -69,6 +69,23 @@ fn a_closed_loop_and_a_separate_consumer_work() {
     assert_eq!(count(&stats["totals"], "enqueued"), count(&stats["totals"], "acked"), "{stats}");
 }
 
+/// A producer of its own cannot see the acks of others; it must neither blame the server for them nor be blind.
+#[test]
+fn a_producer_tells_what_others_took_from_what_is_lost() {
+    let server = Server::start();
+    let connect = server.quic().to_string();
+    let consuming = std::thread::spawn(move || {
+        let arguments = ["load", "--connect", &connect, "--consume", "--duration", "3s"];
+        let options = Arguments::parse_from(arguments).options;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(run(&options, &mut |line| eprintln!("{line}"))).expect("it consumes")
+    });
+    let made = load(&server, "--produce --rate 200 --duration 1s");
+    assert_eq!(made.violations, 0, "{}", made.text);
+    assert!(made.text.contains("were taken by other processes"), "{}", made.text);
+    assert_eq!(consuming.join().expect("it ends").violations, 0);
+}
+
 #[test]
 fn a_server_that_is_killed_under_load_loses_nothing() {
     let mut server = Server::start();

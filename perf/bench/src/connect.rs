@@ -9,7 +9,13 @@ use std::path::PathBuf;
 #[derive(Args, Clone, Debug)]
 pub struct ServerArguments {
     /// The server; several nodes of one cluster separated by commas.
-    #[arg(long, default_value = "127.0.0.1:7400", value_delimiter = ',', value_name = "HOST:PORT")]
+    #[arg(
+        long,
+        env = "OVERTAKE_CONNECT",
+        default_value = "127.0.0.1:7400",
+        value_delimiter = ',',
+        value_name = "HOST:PORT"
+    )]
     pub connect: Vec<SocketAddr>,
     /// Bearer token.
     #[arg(long, env = "OVERTAKE_TOKEN", default_value = "", hide_env_values = true)]

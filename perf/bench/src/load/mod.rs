@@ -241,9 +241,14 @@ pub async fn run(options: &LoadOptions, progress: &mut dyn FnMut(&str)) -> Resul
         keyed: None,
     };
     let run = Rc::new(Run::new(clock, options.queue.clone(), number, clients, state));
+    // Who only produces does not see the acks of those who consume.
+    let done_before = match options.produce && !options.consume {
+        true => Some(done_with(&run.clients[0], &run.queue).await?),
+        false => None,
+    };
     let before = Cpu::look(options);
     let after = LocalSet::new().run_until(drive(options, &run, progress)).await?;
-    let looked_up = if options.no_verify { None } else { Some(look_up_left(&run).await?) };
+    let looked_up = if options.no_verify { None } else { Some(look_up_left(&run, done_before).await?) };
     for client in &run.clients {
         client.close().await;
     }
@@ -408,12 +413,15 @@ struct LookedUp {
     left: usize,
     asked: usize,
     there: usize,
+    /// Not there because another process was done with them.
+    taken: usize,
 }
 
 /// Looks up messages that were confirmed and not acked: each must be there.
-async fn look_up_left(run: &Rc<Run>) -> Result<LookedUp, LoadError> {
+async fn look_up_left(run: &Rc<Run>, done_before: Option<u64>) -> Result<LookedUp, LoadError> {
     let left = run.state.borrow().own.left();
     let mut looked = LookedUp { left: left.len(), ..LookedUp::default() };
+    let mut missing = Vec::new();
     let local = LocalSet::new();
     local
         .run_until(async {
@@ -440,10 +448,26 @@ async fn look_up_left(run: &Rc<Run>) -> Result<LookedUp, LoadError> {
                 looked.asked += 1;
                 looked.there += usize::from(there);
                 if !there {
-                    run.state.borrow_mut().own.missing(number);
+                    missing.push(number);
                 }
             }
         })
         .await?;
+    // What other processes took is not lost: the queue counts it. Asked last, so that nothing is looked for that is done
+    // with by then and not counted.
+    if let Some(before) = done_before.filter(|_| !missing.is_empty()) {
+        let done = done_with(&run.clients[0], &run.queue).await?.saturating_sub(before);
+        looked.taken = missing.len().min(usize::try_from(done).unwrap_or(usize::MAX));
+    }
+    missing.sort_unstable();
+    for number in missing.split_off(looked.taken) {
+        run.state.borrow_mut().own.missing(number);
+    }
     Ok(looked)
+}
+
+/// Messages of the queue that nobody can find any more, and for which there is a reason.
+async fn done_with(client: &Client, queue: &str) -> Result<u64, LoadError> {
+    let totals = client.stats(queue).await?.totals;
+    Ok(totals.acked + totals.cancelled + totals.purged + totals.expired)
 }

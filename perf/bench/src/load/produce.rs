@@ -28,6 +28,8 @@ struct Pending {
     due_ns: u64,
     /// The first message of the dedup key that it repeats.
     first: Option<MessageId>,
+    /// A try may have stored it: that a repeat is refused says nothing of that one.
+    may_be_stored: bool,
 }
 
 /// Makes a message that is due now.
@@ -37,13 +39,13 @@ fn make(run: &Run, due_ns: u64) -> (Pending, EnqueueMessage) {
     state.next_number += 1;
     let planned = state.sequence.next_message(state.keyed.is_some());
     let visible_ns = due_ns + planned.delay_s * 1_000_000_000;
-    let id = state.ids.next_id();
     let repeated = state.keyed.filter(|_| planned.repeats);
     let key_of = |number: u64| Bytes::from(format!("{:016x}-{number}", run.number));
     let dedup_key = match repeated {
         Some((first, _)) => Some(key_of(first)),
         None => state.sequence.keyed().then(|| key_of(number)),
     };
+    let id = state.ids.next_id_for(dedup_key.as_deref());
     if state.verify {
         state.own.sent(number, id, planned.level as u8, visible_ns, planned.delay_s > 0);
     }
@@ -63,7 +65,7 @@ fn make(run: &Run, due_ns: u64) -> (Pending, EnqueueMessage) {
         ..EnqueueMessage::default()
     };
     let first = repeated.map(|(_, id)| id);
-    (Pending { number, due_ns, first }, message)
+    (Pending { number, due_ns, first, may_be_stored: false }, message)
 }
 
 /// One call: its messages, and what is known of each.
@@ -164,20 +166,30 @@ async fn call(run: Rc<Run>, mut batch: Batch) -> Result<(), LoadError> {
             Ok(Response::Enqueued { results }) if results.len() == batch.pending.len() => {
                 let mut unknown = Batch::default();
                 for ((pending, message), result) in batch.pending.iter().zip(messages).zip(results) {
+                    let fate_unknown = result.as_ref().is_err_and(|refusal| refusal.stored_unknown);
                     if outcome(&run, *pending, result) == Outcome::Unknown {
-                        unknown.add((*pending, message));
+                        let may_be_stored = pending.may_be_stored || fate_unknown;
+                        unknown.add((Pending { may_be_stored, ..*pending }, message));
                     }
                 }
                 unknown
             }
             Ok(_) => return Err(ClientError::Protocol("not an answer to an enqueue".into()).into()),
             Err(ClientError::Refused(refusal)) if refusal.retry_is_safe() && !refusal.stored_unknown => {
-                for pending in &batch.pending {
-                    outcome(&run, *pending, Err(refusal.clone()));
+                let refused = batch.pending.iter().zip(messages);
+                let mut unknown = Batch::default();
+                for (pending, message) in refused {
+                    if outcome(&run, *pending, Err(refusal.clone())) == Outcome::Unknown {
+                        unknown.add((*pending, message));
+                    }
                 }
-                return Ok(());
+                unknown
             }
-            Err(error) if error.fate_unknown() || error.retry_is_safe() => Batch { messages, ..batch },
+            Err(error) if error.fate_unknown() || error.retry_is_safe() => {
+                let may_be_stored = error.fate_unknown();
+                batch.pending.iter_mut().for_each(|pending| pending.may_be_stored |= may_be_stored);
+                Batch { messages, ..batch }
+            }
             Err(error) => return Err(error.into()),
         };
         if unknown.pending.is_empty() {
@@ -219,7 +231,7 @@ fn outcome(run: &Run, pending: Pending, result: Result<Enqueued, Refusal>) -> Ou
                 state.own.confirmed(pending.number, id, duplicate, pending.first, now_ns);
             }
         }
-        Err(refusal) if refusal.stored_unknown => return Outcome::Unknown,
+        Err(refusal) if refusal.stored_unknown || pending.may_be_stored => return Outcome::Unknown,
         Err(_) => {
             state.meter.counts.refused += 1;
             if state.verify {

@@ -194,7 +194,7 @@ fn bottleneck(text: &mut String, state: &State, seconds: f64, own: Option<f64>, 
 }
 
 fn verdict(text: &mut String, state: &State, looked_up: Option<LookedUp>) {
-    let Some(LookedUp { left, asked, there }) = looked_up else {
+    let Some(LookedUp { left, asked, there, taken }) = looked_up else {
         let _ = writeln!(text, "not verified (--no-verify)");
         return;
     };
@@ -207,6 +207,9 @@ fn verdict(text: &mut String, state: &State, looked_up: Option<LookedUp>) {
         let (left, asked, there) = (thousands(left as u64), thousands(asked as u64), thousands(there as u64));
         let _ =
             write!(text, "{left} confirmed messages not acked; {asked} looked up, {there} are on the server");
+        if taken > 0 {
+            let _ = write!(text, ", {} were taken by other processes", thousands(taken as u64));
+        }
     }
     if !state.others.is_empty() {
         let _ = write!(text, "; messages of {} other runs were checked for doubles only", state.others.len());

@@ -11,8 +11,14 @@ static BINARY: OnceLock<PathBuf> = OnceLock::new();
 pub fn overtake() -> &'static Path {
     BINARY.get_or_init(|| match std::env::var_os("OVERTAKE_BIN") {
         Some(path) => PathBuf::from(path),
-        None => build(),
+        None => build("overtake"),
     })
+}
+
+/// The performance tools. Builds them on first use.
+pub fn overtake_perf() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| build("overtake-perf"))
 }
 
 /// A command of the binary that inherits none of the caller's `OVERTAKE_` settings.
@@ -34,10 +40,9 @@ pub fn example(name: &str) -> Command {
     Command::new(path.unwrap_or_else(|| panic!("there is no example {name}: {built:?}")))
 }
 
-fn build() -> PathBuf {
-    let built = cargo_build(&["--bin", "overtake"]);
-    let overtake = built.into_iter().find(|(target, _)| target == "overtake");
-    overtake.expect("cargo names the executable it built").1
+fn build(name: &str) -> PathBuf {
+    let built = cargo_build(&["--bin", name]);
+    built.into_iter().find(|(target, _)| target == name).expect("cargo names the executable it built").1
 }
 
 /// Builds targets; gives their names and executables. Selects the whole workspace and a test beside them: so the choice

@@ -41,7 +41,9 @@ pub(crate) fn delivered(shard: ShardId, delivery: Delivery, payload: Payload) ->
     }
 }
 
-pub(crate) fn peeked(view: MessageView, payload: Payload) -> PeekedMessage {
+/// A message as a peek shows it.
+#[must_use]
+pub fn peeked(view: MessageView, payload: Payload) -> PeekedMessage {
     PeekedMessage {
         id: view.id,
         priority: view.priority.0,
@@ -55,7 +57,9 @@ pub(crate) fn peeked(view: MessageView, payload: Payload) -> PeekedMessage {
     }
 }
 
-pub(crate) fn dead_letter(view: DeadLetterView, payload: Payload) -> DeadLetter {
+/// A dead letter as a listing shows it.
+#[must_use]
+pub fn dead_letter(view: DeadLetterView, payload: Payload) -> DeadLetter {
     DeadLetter {
         id: view.id,
         priority: view.priority.0,

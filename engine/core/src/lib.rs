@@ -42,6 +42,7 @@ mod waiting;
 
 pub use cluster::Address;
 pub use config::{CoreConfig, PeerConfig, Rights, TenantConfig, TokenConfig};
+pub use convert::{dead_letter, peeked};
 pub use event::{Event, Output, SessionId};
 
 use crate::calls::{LocalReply, PendingCall};

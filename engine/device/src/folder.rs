@@ -17,7 +17,8 @@ pub fn core_folder(data_folder: &Path, core: CoreId) -> PathBuf {
 /// The right to a data folder; ends when it is dropped, or with the process.
 #[derive(Debug)]
 pub struct FolderLock {
-    _file: File,
+    /// None where a copy of a folder without its lock file is looked at.
+    _file: Option<File>,
 }
 
 /// Makes the folder if it is not there, and takes it. A second process is refused, also after this one was killed and
@@ -29,17 +30,39 @@ pub fn lock_folder(folder: &Path) -> Result<FolderLock, FolderError> {
     let mut file = open.map_err(|error| FolderError::of(&path, error))?;
     match file.try_lock() {
         Ok(()) => {}
-        Err(TryLockError::WouldBlock) => {
-            let mut text = String::new();
-            let process = file.read_to_string(&mut text).ok().and_then(|_| text.trim().parse().ok());
-            return Err(FolderError::InUse { folder: folder.into(), process });
-        }
+        Err(TryLockError::WouldBlock) => return Err(in_use(folder, file)),
         Err(TryLockError::Error(error)) => return Err(FolderError::of(&path, error)),
     }
     let write = file.set_len(0).and_then(|()| file.rewind());
     let write = write.and_then(|()| writeln!(file, "{}", std::process::id()));
     write.map_err(|error| FolderError::of(&path, error))?;
-    Ok(FolderLock { _file: file })
+    Ok(FolderLock { _file: Some(file) })
+}
+
+fn in_use(folder: &Path, mut lock: File) -> FolderError {
+    let mut text = String::new();
+    let process = lock.read_to_string(&mut text).ok().and_then(|_| text.trim().parse().ok());
+    FolderError::InUse { folder: folder.into(), process }
+}
+
+/// Takes the folder to look at it. Nothing is made or written; several may look at the same time; no server starts in it
+/// meanwhile.
+pub fn lock_folder_to_look(folder: &Path) -> Result<FolderLock, FolderError> {
+    if !folder.is_dir() {
+        let error = fs::metadata(folder).err().unwrap_or_else(|| ErrorKind::NotADirectory.into());
+        return Err(FolderError::of(folder, error));
+    }
+    let path = folder.join(LOCK_FILE);
+    let file = match File::open(&path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(FolderLock { _file: None }),
+        Err(error) => return Err(FolderError::of(&path, error)),
+    };
+    match file.try_lock_shared() {
+        Ok(()) => Ok(FolderLock { _file: Some(file) }),
+        Err(TryLockError::WouldBlock) => Err(in_use(folder, file)),
+        Err(TryLockError::Error(error)) => Err(FolderError::of(&path, error)),
+    }
 }
 
 /// Makes the folder and those above it, durably.

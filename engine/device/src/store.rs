@@ -15,6 +15,7 @@ use crate::folder::{core_folder, make_folder, replace_file};
 use overtake_base::checksum::checksum;
 use overtake_base::limits::{CORES_MAX, SHARDS_MAX};
 use overtake_base::{CoreId, Malformed, Reader, Writer};
+use overtake_log::{Field, contiguous, field, layout_of};
 use std::fs::{self, File};
 use std::io::Read as _;
 use std::path::Path;
@@ -28,6 +29,16 @@ pub const SHARDS_DEFAULT_CLUSTER: u16 = 32;
 
 const MAGIC: &[u8; 8] = b"OVTKSTOR";
 const IDENTITY_BYTES: usize = 40;
+const FIELDS: [Field; 7] = [
+    field("magic", 0, 8),
+    field("format", 8, 2),
+    field("cores", 10, 2),
+    field("shards", 12, 2),
+    field("zero", 14, 2),
+    field("store", 16, 16),
+    field("checksum", 32, 8),
+];
+const _: () = assert!(contiguous(&FIELDS) == IDENTITY_BYTES);
 const DOMAIN: u64 = u64::from_le_bytes(*b"storeid1");
 const IDENTITY_FILE: &str = "identity";
 
@@ -95,6 +106,12 @@ pub(crate) fn is_made(folder: &Path) -> bool {
     folder.join(IDENTITY_FILE).exists() || core_folder(folder, CoreId(0)).exists()
 }
 
+/// Every size and offset of the identity file, as text.
+#[must_use]
+pub fn store_layout() -> String {
+    layout_of("identity of a data folder", STORE_FORMAT, &FIELDS)
+}
+
 /// Reads the identity of a locked data folder, making it the first time. `None` takes what the folder has; the first
 /// time, as many cores as the machine has, and `shards_new` shards.
 pub fn open_store(
@@ -109,24 +126,29 @@ pub fn open_store(
         }
     }
     make_folder(folder)?;
-    let path = folder.join(IDENTITY_FILE);
-    let bytes = match fs::read(&path) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            return make_store(folder, cores, shards.unwrap_or(shards_new));
-        }
-        Err(error) => return Err(FolderError::of(&path, error)),
+    let Some(identity) = read_store(folder)? else {
+        return make_store(folder, cores, shards.unwrap_or(shards_new));
     };
-    let identity = StoreIdentity::decode(&bytes).map_err(|error| match error {
-        Ok(found) => FolderError::OtherFormat { folder: folder.into(), found, expected: STORE_FORMAT },
-        Err(Malformed(detail)) => FolderError::Damaged { path, detail },
-    })?;
     for (what, found, asked) in [("cores", identity.cores, cores), ("shards", identity.shards, shards)] {
         if let Some(asked) = asked.filter(|asked| *asked != found) {
             return Err(FolderError::OtherNumber { folder: folder.into(), what, found, asked });
         }
     }
     Ok(identity)
+}
+
+/// The identity of a data folder, if it has one.
+pub fn read_store(folder: &Path) -> Result<Option<StoreIdentity>, FolderError> {
+    let path = folder.join(IDENTITY_FILE);
+    let bytes = match fs::read(&path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(FolderError::of(&path, error)),
+    };
+    StoreIdentity::decode(&bytes).map(Some).map_err(|error| match error {
+        Ok(found) => FolderError::OtherFormat { folder: folder.into(), found, expected: STORE_FORMAT },
+        Err(Malformed(detail)) => FolderError::Damaged { path, detail },
+    })
 }
 
 fn make_store(folder: &Path, cores: Option<u16>, shards: u16) -> Result<StoreIdentity, FolderError> {

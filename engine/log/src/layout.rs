@@ -16,12 +16,14 @@ pub struct Field {
 }
 
 /// A field.
-pub(crate) const fn field(name: &'static str, offset: usize, bytes: usize) -> Field {
+#[must_use]
+pub const fn field(name: &'static str, offset: usize, bytes: usize) -> Field {
     Field { name, offset, bytes }
 }
 
 /// Length of the header that the fields make; fails the build where one does not start at the end of the one before.
-pub(crate) const fn contiguous(fields: &[Field]) -> usize {
+#[must_use]
+pub const fn contiguous(fields: &[Field]) -> usize {
     let mut end = 0;
     let mut i = 0;
     while i < fields.len() {
@@ -30,6 +32,16 @@ pub(crate) const fn contiguous(fields: &[Field]) -> usize {
         i += 1;
     }
     end
+}
+
+/// One header: each field's offset, length and name.
+#[must_use]
+pub fn layout_of(name: &str, version: u16, fields: &[Field]) -> String {
+    let mut text = format!("{name}, version {version}, {} bytes\n", contiguous(fields));
+    for field in fields {
+        let _ = writeln!(text, "  {:>3} {:>3} {}", field.offset, field.bytes, field.name);
+    }
+    text
 }
 
 /// Every size and offset of the formats of this crate, as text.
@@ -43,10 +55,7 @@ pub fn layout() -> String {
         ("checkpoint header", checkpoint::VERSION, &checkpoint::FIELDS[..]),
     ];
     for (name, version, fields) in parts {
-        let _ = writeln!(text, "{name}, version {version}, {} bytes", contiguous(fields));
-        for field in fields {
-            let _ = writeln!(text, "  {:>3} {:>3} {}", field.offset, field.bytes, field.name);
-        }
+        text += &layout_of(name, version, fields);
     }
     let _ = writeln!(text, "block {} bytes", crate::disk::BLOCK_BYTES);
     let _ = writeln!(text, "record data at most {} bytes", record::DATA_BYTES_MAX);

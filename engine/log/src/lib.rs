@@ -2,13 +2,14 @@
 //!
 //! Read [`disk`] (the seam), then the formats from the smallest up ([`record`], [`batch`], [`segment`],
 //! [`checkpoint`]), then [`Journal`] (writing) and [`Recovery`] (opening). Everything is deterministic: operations go
-//! out, completions come in, nothing else.
+//! out, completions come in, nothing else. [`examine`] looks through a folder for operators.
 
 pub mod batch;
 pub mod checkpoint;
 mod config;
 pub mod disk;
 mod error;
+pub mod examine;
 mod index;
 mod inventory;
 mod journal;
@@ -27,7 +28,7 @@ mod writer;
 pub use config::{BatchNumber, JournalConfig, segment_bytes_min};
 pub use error::JournalError;
 pub use journal::{CheckpointWritten, Completed, EntryRead, Journal, JournalUsage, ReadError};
-pub use layout::{Field, layout};
+pub use layout::{Field, contiguous, field, layout, layout_of};
 pub use record::Record;
 pub use recovery::{Recovered, Recovery, RecoveryReport};
 pub use replay::{CheckpointFound, RecoveredEntry, RecoveredShard};

@@ -4,5 +4,6 @@ mod checkpoints;
 mod crashes;
 mod damage;
 mod disk;
+mod examine;
 mod room;
 mod world;

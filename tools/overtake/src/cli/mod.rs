@@ -3,6 +3,7 @@
 
 pub mod cert;
 pub mod dlq;
+pub mod inspect;
 pub mod messages;
 pub mod queue;
 pub mod server;
@@ -58,8 +59,9 @@ pub enum Command {
     Stats(With<messages::StatsArgs>),
     /// Look at messages without leasing them, in the order of their ids: by age, not by urgency
     Peek(With<messages::PeekArgs>),
-    /// Where one message is, and why it was not delivered: what is ahead, its last error, its history
-    Inspect(With<messages::OneMessageArgs>),
+    /// Where one message is, and why it was not delivered: what is ahead, its last error, its history; or what is in
+    /// the files of a data folder
+    Inspect(inspect::InspectArgs),
     /// Delete a message that is visible or delayed
     Cancel(With<messages::OneMessageArgs>),
     /// Dead letters: list, bring back, delete

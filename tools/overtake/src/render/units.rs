@@ -45,6 +45,12 @@ pub fn span(ms: u64) -> String {
     if tenths >= 100 { format!("{} {name}", rounded(*unit_ms)) } else { decimal(tenths, name) }
 }
 
+/// A time as the API writes it: `2026-01-31T12:00:00.000Z`.
+pub fn time(at: UnixMillis) -> String {
+    let text = serde_json::to_value(overtake_gateway::json::Time(at)).ok();
+    text.as_ref().and_then(|text| text.as_str()).unwrap_or_default().to_owned()
+}
+
 /// A configured number of seconds, exactly: `30 s`, `10 min`, `4 d`, `90 s`.
 pub fn seconds(s: u64) -> String {
     match s {

@@ -4,6 +4,7 @@ mod cert;
 mod dev;
 mod dlq;
 mod enqueue;
+mod files;
 mod lines;
 mod look;
 mod process;
@@ -16,6 +17,8 @@ mod settle;
 mod stop;
 mod worker;
 
+use crate::cli::inspect::InspectArgs;
+use crate::cli::messages::OneMessageArgs;
 use crate::cli::{Cli, ClusterCommand, Command, Format, Remote, With};
 use crate::exit::{Exit, Failure, Outcome};
 use crate::screen::Screen;
@@ -47,7 +50,7 @@ fn dispatch(command: Command) -> Outcome {
         Command::Release(with) => ask(with, settle::release),
         Command::Stats(with) => ask(with, look::stats),
         Command::Peek(with) => ask(with, look::peek),
-        Command::Inspect(with) => ask(with, look::inspect),
+        Command::Inspect(args) => inspect(args),
         Command::Cancel(with) => ask(with, look::cancel),
         Command::Dlq(command) => dlq::run(command),
         Command::Cluster(ClusterCommand::Status(with)) => ask(with, look::cluster),
@@ -99,6 +102,19 @@ fn ask<T: Args>(with: With<T>, run: impl AsyncFnOnce(&Session, T) -> Outcome) ->
         screen.failure(&failure);
         Failure::silent(failure.exit)
     })
+}
+
+/// One message of a server, or the files of a data folder.
+fn inspect(args: InspectArgs) -> Outcome {
+    let InspectArgs { files, queue, id, remote } = args;
+    match (files, queue, id) {
+        (Some(command), ..) => files::run(command),
+        (None, Some(queue), Some(id)) => {
+            ask(With { args: OneMessageArgs { queue, id }, remote }, look::inspect)
+        }
+        // clap asks for both.
+        _ => Err(Failure::usage("inspect needs a queue and the id of a message, or a command")),
+    }
 }
 
 /// True where the server does not know the queue; a message that it does not know is another thing.

@@ -3,7 +3,13 @@
 #![allow(clippy::unwrap_used, reason = "a tool for developers ends with the reason")]
 
 use bytes::Bytes;
-use overtake_base::{Level, MessageId, QueueConfig, QueueConfigPatch, QueueId, ShardId, UnixMillis};
+use overtake_base::{CoreId, Level, MessageId, QueueConfig, QueueConfigPatch, QueueId, ShardId, UnixMillis};
+use overtake_core::mesh::{MeshMessage, Read, ShardReply, ShardRequest};
+use overtake_log::Record;
+use overtake_log::batch::{BatchHeader, HEADER_BYTES};
+use overtake_log::checkpoint::{CheckpointHeader, state_checksum};
+use overtake_log::segment::SegmentHeader;
+use overtake_queue::answer::{Answer, EnqueueOutcome};
 use overtake_queue::command::{
     Batch, Command, Lease, LeaseKey, LevelChoice, NewMessage, Redrive, RedriveSelection, Return, VisibleWhen,
 };
@@ -38,6 +44,15 @@ fn main() {
         &[2, 0, 0, 0, 3, 2, 0, 1, 1, 4, 9, 9, 9, 9, 1, 1, 0, 3, 0, 0, 0, 0, 0, 0, 2, 1, 2, 3],
     );
     keep("journal", "checkpoints", &[1, 0, 0, 0, 0, 2, 2, 1, 3, 1, 2, 3, 0, 0, 0, 1, 0, 4, 1, 2, 3, 4]);
+    mesh();
+    data_files();
+    keep(
+        "http-raw",
+        "every-header",
+        b"overtake-priority: 1\novertake-deliver-at: 2030-01-01T00:00:00Z\novertake-dedup-key: k\n\
+          overtake-expires-in-s: 60\novertake-id: m_01MCC5RM026NYHPACPXVJZW7KV\novertake-header-a: b\n\nbody",
+    );
+    keep("http-raw", "delayed", b"Overtake-Priority: 0\nOvertake-Delay-S: 30\nhost: a\n\n");
     for (name, body) in [
         (
             "message",
@@ -158,6 +173,79 @@ fn shard() {
         keep("shard-snapshot", &format!("after-{index}"), &snapshot[..snapshot.len() - size_of::<u64>()]);
     }
     keep("shard-entry", "a-life", &log);
+}
+
+fn mesh() {
+    let command = Command::Enqueue { queue: QUEUE, messages: vec![message(1, VisibleWhen::Now)] };
+    let call = |request| MeshMessage::Call { call: 1, shard: ShardId(2), request };
+    let queues = Request::ListQueues { limit: 3, after: None };
+    let messages = [
+        call(ShardRequest::Command(command)),
+        call(ShardRequest::Read(Read::Lookup { queue: QUEUE, key: Some("k".into()), id: None })),
+        MeshMessage::Reply {
+            call: 2,
+            reply: ShardReply::Answer(Answer::Enqueued(vec![EnqueueOutcome::Stored])),
+            summary: None,
+        },
+        MeshMessage::Forward {
+            call: 3,
+            tenant: "default".into(),
+            request: queues,
+            rate_checked: true,
+            wait_ms: 5,
+        },
+        MeshMessage::ForwardReply { call: 3, response: Response::Done },
+        MeshMessage::Raft { messages: vec![(ShardId(1), "words".into())] },
+        MeshMessage::Held { shards: vec![(ShardId(1), 7)] },
+    ];
+    for (number, message) in messages.iter().enumerate() {
+        let mut bytes = Vec::new();
+        assert!(overtake_core::codec::encode(message, &mut bytes));
+        keep("mesh-message", &format!("message-{number}"), &bytes);
+    }
+}
+
+/// A segment with two batches, and a checkpoint, of the store and core that the target takes for its own.
+fn data_files() {
+    let (store, core) = (5, CoreId(0));
+    let header = SegmentHeader { core, store, sequence: 1, oldest: 1, segment_bytes: 12_288 };
+    let mut segment = header.encode_block();
+    let mut previous = 0;
+    for number in 1..=2 {
+        let mut batch = vec![0; HEADER_BYTES];
+        Record::Entry { shard: ShardId(1), term: 1, index: number, kind: 0, data: b"data" }
+            .encode(&mut batch);
+        let payload_bytes = (batch.len() - HEADER_BYTES) as u32;
+        let (sequence, offset) = (1, segment.len() as u64);
+        let (durable, epoch, records) = (number - 1, 1, 1);
+        let header = BatchHeader {
+            core,
+            store,
+            sequence,
+            offset,
+            number,
+            durable,
+            previous,
+            epoch,
+            records,
+            payload_bytes,
+        };
+        previous = header.seal(&mut batch);
+        segment.extend(batch);
+    }
+    keep("data-file", "segment", &[&[0], &segment[..]].concat());
+    let state = b"state";
+    let header = CheckpointHeader {
+        core,
+        store,
+        shard: ShardId(1),
+        serial: 1,
+        index: 2,
+        term: 1,
+        state_bytes: state.len() as u64,
+        state_checksum: state_checksum(state),
+    };
+    keep("data-file", "checkpoint", &[&[1], &header.encode_file(state)[..]].concat());
 }
 
 fn directory() {

@@ -1,4 +1,4 @@
-//! Recovery of a journal from a folder whose files say anything. Segments' headers and batches are sealed with fitting
+//! Recovery of a journal from a folder whose files say anything, and the look through such files. Segments' headers and batches are sealed with fitting
 //! checksums, so that what they say is looked at; the data decides what that is.
 
 use bytes::Bytes;
@@ -6,6 +6,7 @@ use overtake_base::{CoreId, ShardId};
 use overtake_log::batch::{BatchHeader, HEADER_BYTES};
 use overtake_log::checkpoint::{CheckpointHeader, state_checksum};
 use overtake_log::disk::{BLOCK_BYTES, DiskCompletion, DiskDone, DiskError, DiskOperationKind, FileName};
+use overtake_log::examine::Examination;
 use overtake_log::segment::SegmentHeader;
 use overtake_log::{JournalConfig, Record, Recovery};
 use std::collections::{BTreeMap, VecDeque};
@@ -67,7 +68,25 @@ pub(crate) fn journal(data: &[u8]) {
         };
         files.insert(FileName::Checkpoint(shard, header.slot()), header.encode_file(state));
     }
+    let mut examination = Examination::new(STORE, CORE);
+    for (file, bytes) in &files {
+        examination.file(*file, bytes, &mut |_, _| {});
+    }
+    let _ = examination.finish();
     recover(files);
+}
+
+/// One file of a data folder, as it is: which kind, the first byte says.
+pub(crate) fn file(data: &[u8]) {
+    let Some((kind, bytes)) = data.split_first() else { return };
+    let file = match kind % 3 {
+        0 => FileName::Segment(1),
+        _ => FileName::Checkpoint(u16::from(*kind), kind % 2),
+    };
+    let mut examination = Examination::new(STORE, CORE);
+    let length = bytes.len() as u64;
+    examination.file(file, bytes, &mut |offset, _| assert!(offset < length));
+    assert!(examination.finish().iter().all(|finding| finding.offset <= length));
 }
 
 /// What the next batch must say.

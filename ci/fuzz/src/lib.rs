@@ -5,6 +5,7 @@ mod disk;
 mod entries;
 #[cfg(feature = "http")]
 mod http;
+mod mesh;
 mod peers;
 mod wire;
 
@@ -17,13 +18,17 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("client-response", wire::response),
     ("client-frames", wire::frames),
     ("peer-message", peers::message),
+    ("mesh-message", mesh::message),
     ("shard-entry", entries::shard),
     ("shard-snapshot", entries::snapshot),
     ("directory-entry", entries::directory),
     ("directory-snapshot", entries::directory_snapshot),
     ("journal", disk::journal),
+    ("data-file", disk::file),
     #[cfg(feature = "http")]
     ("http", http::bodies),
+    #[cfg(feature = "http")]
+    ("http-raw", http::raw),
 ];
 
 /// The target of a name.

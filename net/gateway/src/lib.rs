@@ -23,7 +23,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 
-pub use input::read_as_any_request;
+pub use input::{read_as_any_request, read_as_raw_request};
 pub use options::GatewayOptions;
 pub use server::{GatewayError, GatewayHandle, serve, spawn};
 

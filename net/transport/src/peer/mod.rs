@@ -27,12 +27,11 @@ mod name;
 pub use config::{PeerConfig, PeerNode};
 pub use name::{ClusterName, NodeName};
 
-use crate::config::{TokenClock, TransportError};
+use crate::config::{TokenClock, TransportError, Wall};
 use crate::limits;
 use crate::timers::Timers;
 use bytes::{Bytes, BytesMut};
 use complaints::Complaints;
-use config::Wall;
 use connection::{PeerConnection, ReadEnd, Stage, explain, is_away};
 use core::fmt;
 use overtake_base::random::Random;

@@ -14,10 +14,13 @@
 //!
 //! # How a shell drives it
 //!
-//! 1. [`PeerTransport::datagram`] for each datagram; 2. [`PeerTransport::timeout`] when [`PeerTransport::next_timeout`]
-//! has come; 3. [`PeerTransport::poll_event`] until `None`; 4. [`PeerTransport::send`]; 5.
-//! [`PeerTransport::poll_transmit`] until `None`. Before it sleeps it asks [`PeerTransport::has_events`] and
-//! [`PeerTransport::has_transmits`].
+//! 1. [`PeerTransport::datagram`] for each datagram;
+//! 2. [`PeerTransport::timeout`] when [`PeerTransport::next_timeout`] has come;
+//! 3. [`PeerTransport::poll_event`] until `None`;
+//! 4. [`PeerTransport::send`];
+//! 5. [`PeerTransport::poll_transmit`] until `None`.
+//!
+//! Before it sleeps it asks [`PeerTransport::has_events`] and [`PeerTransport::has_transmits`].
 
 mod complaints;
 mod config;

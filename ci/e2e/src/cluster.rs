@@ -221,6 +221,14 @@ impl Cluster {
         run(command, b"")
     }
 
+    /// Runs the command line, which needs no node for this.
+    #[track_caller]
+    pub fn cli_alone(&self, arguments: &[&str]) -> Ended {
+        let mut command = crate::binary::command();
+        command.args(arguments);
+        run(command, b"")
+    }
+
     /// All that a node has said.
     pub fn log(&self, node: usize) -> String {
         String::from_utf8_lossy(&std::fs::read(self.log_path(node)).unwrap_or_default()).into_owned()

@@ -236,6 +236,30 @@ fn who_does_not_belong_stays_outside() {
 }
 
 #[test]
+fn clients_without_a_certificate_stay_outside_where_one_is_wanted() {
+    let mut cluster = Cluster::prepare(3, 6, 1);
+    for node in 0..3 {
+        let mut command = cluster.command(node);
+        command.arg("--client-certificates");
+        cluster.launch_as(node, command);
+    }
+    // Its own gateway is a client that has one.
+    cluster.wait_until_all_are_ready();
+    cluster.create("jobs", json!({}));
+    let refused = cluster.cli(&["queue", "list"]);
+    assert_eq!(refused.code, Some(7), "{refused:?}");
+    assert!(refused.stderr.contains("--cert"), "{refused:?}");
+    let folder = cluster.cert_dir();
+    let issued =
+        cluster.cli_alone(&["cert", "client", "tester", "--cert-dir", &folder.display().to_string()]);
+    assert_eq!(issued.code, Some(0), "{issued:?}");
+    let file = |name: &str| folder.join(name).display().to_string();
+    let (ca, cert, key) = (file("ca.pem"), file("client-tester.pem"), file("client-tester.key"));
+    let listed = cluster.cli(&["queue", "list", "--ca", &ca, "--cert", &cert, "--key", &key]);
+    assert!(listed.stdout.contains("jobs"), "{listed:?}");
+}
+
+#[test]
 fn what_makes_no_node_of_a_cluster_is_refused_at_the_start() {
     let cluster = Cluster::prepare(3, 6, 1);
     let missing = cluster.cert_dir().join("node-1.key");

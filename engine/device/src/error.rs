@@ -57,9 +57,9 @@ pub enum FolderError {
         /// The folder.
         folder: PathBuf,
         /// Whose it is; none: a node by itself.
-        found: Option<Membership>,
+        found: Option<Box<Membership>>,
         /// Who asked.
-        asked: Option<Membership>,
+        asked: Option<Box<Membership>>,
     },
     /// A number that no folder can be made with.
     OutOfRange {
@@ -138,7 +138,7 @@ impl fmt::Display for FolderError {
                 folder.display()
             ),
             Self::OtherMember { folder, found, asked } => {
-                let is = |member: &Option<Membership>| match member {
+                let is = |member: &Option<Box<Membership>>| match member.as_deref() {
                     Some(Membership { node, cluster }) => format!("node {node} of cluster {cluster:032x}"),
                     None => "a node by itself".to_owned(),
                 };

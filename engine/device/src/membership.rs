@@ -105,7 +105,11 @@ pub fn claim_folder(folder: &Path, asked: Option<Membership>) -> Result<(), Fold
     if found == asked {
         return Ok(());
     }
-    Err(FolderError::OtherMember { folder: folder.into(), found, asked })
+    Err(FolderError::OtherMember {
+        folder: folder.into(),
+        found: found.map(Box::new),
+        asked: asked.map(Box::new),
+    })
 }
 
 /// The data folders that the other nodes had when they were last seen.

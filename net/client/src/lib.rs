@@ -34,7 +34,7 @@ pub use consumer::{Consumer, ConsumerOptions};
 pub use entropy::MessageIds;
 pub use error::ClientError;
 pub use lease::LeasedMessage;
-pub use options::{ConnectOptions, Trust};
+pub use options::{ConnectOptions, Credentials, Trust};
 pub use overtake_base::{MessageId, QueueConfig, QueueConfigPatch, Receipt, UnixMillis};
 pub use overtake_wire::message::{
     DeadLetter, Delay, Delivered, EnqueueMessage, Enqueued, ErrorCode, Extend, Headers, Inspected,

@@ -1,5 +1,6 @@
 //! How a client connects, and whom it trusts.
 
+use core::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
@@ -20,6 +21,8 @@ pub struct ConnectOptions {
     pub token: String,
     /// Which certificates are taken.
     pub trust: Trust,
+    /// The certificate that the client shows; servers of a cluster may ask for one. Default: none.
+    pub credentials: Option<Credentials>,
     /// Connections to each server, 1..=64. Each has a socket of its own, so that several reach several cores of a
     /// server. Default: 1.
     pub connections: usize,
@@ -36,10 +39,27 @@ impl Default for ConnectOptions {
             server_name: "localhost".into(),
             token: String::new(),
             trust: Trust::default(),
+            credentials: None,
             connections: 1,
             request_timeout: Duration::from_secs(10),
             connect_timeout: Duration::from_secs(5),
         }
+    }
+}
+
+/// A certificate of the client's own, as `overtake cert client` issues it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Credentials {
+    /// The chain, DER, the client's own first.
+    pub certificates: Vec<Vec<u8>>,
+    /// Its private key, DER.
+    pub private_key: Vec<u8>,
+}
+
+impl fmt::Debug for Credentials {
+    /// Without the key, so that it reaches no log.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials").field("certificates", &self.certificates.len()).finish_non_exhaustive()
     }
 }
 

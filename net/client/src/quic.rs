@@ -39,7 +39,7 @@ pub(crate) struct Connector {
 
 impl Connector {
     pub(crate) fn new(options: &ConnectOptions) -> Result<Self, ClientError> {
-        let tls = crate::tls::configuration(&options.trust, &options.servers)?;
+        let tls = crate::tls::configuration(&options.trust, options.credentials.as_ref(), &options.servers)?;
         let crypto =
             QuicClientConfig::try_from(tls).map_err(|error| ClientError::Options(format!("tls: {error}")))?;
         Ok(Self {

@@ -1,14 +1,14 @@
 //! Whom to trust: TLS 1.3 with *ring*, certificates checked as [`Trust`] says.
 
 use crate::error::ClientError;
-use crate::options::Trust;
+use crate::options::{Credentials, Trust};
 use overtake_wire::ALPN_CLIENT;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{
     CryptoProvider, WebPkiSupportedAlgorithms, ring, verify_tls12_signature, verify_tls13_signature,
 };
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,6 +16,7 @@ use std::sync::Arc;
 /// The TLS configuration for `trust`. An error names the option at fault.
 pub(crate) fn configuration(
     trust: &Trust,
+    credentials: Option<&Credentials>,
     servers: &[SocketAddr],
 ) -> Result<rustls::ClientConfig, ClientError> {
     let provider = Arc::new(provider());
@@ -32,12 +33,21 @@ pub(crate) fn configuration(
             "trust: {server} is not a loopback address; pass the server's certificate or that of its authority (Trust::Certificates)"
         )));
     }
-    let mut configuration = rustls::ClientConfig::builder_with_provider(provider)
+    let builder = rustls::ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(|error| ClientError::Options(format!("tls: {error}")))?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(verifier))
-        .with_no_client_auth();
+        .with_custom_certificate_verifier(Arc::new(verifier));
+    let mut configuration = match credentials {
+        None => builder.with_no_client_auth(),
+        Some(Credentials { certificates, private_key }) => {
+            let refused =
+                |what: &dyn core::fmt::Display| ClientError::Options(format!("credentials: {what}"));
+            let chain = certificates.iter().map(|der| CertificateDer::from(der.clone())).collect();
+            let key = PrivateKeyDer::try_from(private_key.clone()).map_err(|error| refused(&error))?;
+            builder.with_client_auth_cert(chain, key).map_err(|error| refused(&error))?
+        }
+    };
     configuration.alpn_protocols = vec![ALPN_CLIENT.to_vec()];
     Ok(configuration)
 }

@@ -5,13 +5,16 @@ use crate::admission::AdmissionLimits;
 use crate::connection_id::{Generator, Router};
 use crate::limits;
 use core::fmt;
-use overtake_base::CoreId;
 use overtake_base::random::Random;
+use overtake_base::{CoreId, UnixMillis};
 use quinn_proto::crypto::rustls::QuicServerConfig;
 use quinn_proto::{EndpointConfig, IdleTimeout, MtuDiscoveryConfig, ServerConfig, TimeSource, VarInt};
 use ring::{hkdf, hmac};
+use rustls::RootCertStore;
 use rustls::crypto::CryptoProvider;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls::server::WebPkiClientVerifier;
+use rustls::time_provider::TimeProvider;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
@@ -22,6 +25,10 @@ pub struct TransportConfig {
     pub certificates: Vec<Vec<u8>>,
     /// Its private key, DER (PKCS #8, SEC 1 or PKCS #1).
     pub private_key: Vec<u8>,
+    /// Authorities of which clients must show a certificate, DER; none: clients need none.
+    pub client_authorities: Vec<Vec<u8>>,
+    /// The wall clock, for the validity of clients' certificates.
+    pub wall: UnixMillis,
     /// The core this transport runs on.
     pub core: CoreId,
     /// Cores of the node.
@@ -55,6 +62,35 @@ impl fmt::Display for TransportError {
 
 impl core::error::Error for TransportError {}
 
+/// The wall clock as calls brought it, for the validity of certificates.
+#[derive(Debug)]
+pub(crate) struct Wall(AtomicU64);
+
+impl Wall {
+    pub(crate) fn new(wall: UnixMillis) -> Self {
+        Self(AtomicU64::new(wall.0))
+    }
+
+    pub(crate) fn set(&self, wall: UnixMillis) {
+        self.0.store(wall.0, Ordering::Relaxed);
+    }
+}
+
+impl TimeProvider for Wall {
+    fn current_time(&self) -> Option<UnixTime> {
+        Some(UnixTime::since_unix_epoch(Duration::from_millis(self.0.load(Ordering::Relaxed))))
+    }
+}
+
+/// The authorities that are trusted, of which there must be one.
+pub(crate) fn roots(authorities: &[Vec<u8>]) -> Result<Arc<RootCertStore>, TransportError> {
+    let mut roots = RootCertStore::empty();
+    for authority in authorities {
+        roots.add(authority.clone().into()).map_err(|error| unusable(&error))?;
+    }
+    Ok(Arc::new(roots))
+}
+
 /// Milliseconds since the transport was made, as the clock of Retry tokens.
 #[derive(Default)]
 pub(crate) struct TokenClock(AtomicU64);
@@ -79,6 +115,7 @@ pub(crate) struct Built {
     pub(crate) loopback: Arc<ServerConfig>,
     pub(crate) router: Router,
     pub(crate) clock: Arc<TokenClock>,
+    pub(crate) wall: Arc<Wall>,
 }
 
 /// A key of its own for each purpose.
@@ -127,7 +164,8 @@ pub(crate) fn build(config: &TransportConfig) -> Result<Built, TransportError> {
     let router = Router { key: core::array::from_fn(|i| id_key[i]), cores: config.cores };
     let endpoint = endpoint(&config.secret, &config.seed, config.core, router)?;
 
-    let tls: Arc<QuicServerConfig> = Arc::new(tls(config)?);
+    let wall = Arc::new(Wall::new(config.wall));
+    let tls: Arc<QuicServerConfig> = Arc::new(tls(config, &wall)?);
     let token_salt = hkdf::Salt::new(hkdf::HKDF_SHA256, b"retry tokens");
     let clock = Arc::new(TokenClock::default());
     let mut server = ServerConfig::new(tls, Arc::new(token_salt.extract(&config.secret)));
@@ -139,19 +177,24 @@ pub(crate) fn build(config: &TransportConfig) -> Result<Built, TransportError> {
     server.transport_config(Arc::new(quic(limits::MTU_DISCOVERY_BYTES_MAX)?));
     let mut loopback = server.clone();
     loopback.transport_config(Arc::new(quic(limits::MTU_DISCOVERY_LOOPBACK_BYTES_MAX)?));
-    Ok(Built { endpoint, server: Arc::new(server), loopback: Arc::new(loopback), router, clock })
+    Ok(Built { endpoint, server: Arc::new(server), loopback: Arc::new(loopback), router, clock, wall })
 }
 
-fn tls(config: &TransportConfig) -> Result<QuicServerConfig, TransportError> {
+fn tls(config: &TransportConfig, wall: &Arc<Wall>) -> Result<QuicServerConfig, TransportError> {
     let certificates = config.certificates.iter().map(|der| CertificateDer::from(der.clone())).collect();
     let key = PrivateKeyDer::try_from(config.private_key.clone()).map_err(|error| unusable(&error))?;
-    let mut tls =
-        rustls::ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-            .with_protocol_versions(&[&rustls::version::TLS13])
-            .map_err(|error| unusable(&error))?
-            .with_no_client_auth()
-            .with_single_cert(certificates, key)
-            .map_err(|error| unusable(&error))?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = rustls::ServerConfig::builder_with_details(provider.clone(), wall.clone())
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(|error| unusable(&error))?;
+    let builder = if config.client_authorities.is_empty() {
+        builder.with_no_client_auth()
+    } else {
+        let roots = roots(&config.client_authorities)?;
+        let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider).build();
+        builder.with_client_cert_verifier(verifier.map_err(|error| unusable(&error))?)
+    };
+    let mut tls = builder.with_single_cert(certificates, key).map_err(|error| unusable(&error))?;
     tls.alpn_protocols = vec![overtake_wire::ALPN_CLIENT.to_vec()];
     // No early data, and no tickets: cores share no session cache that could honour them.
     tls.max_early_data_size = 0;

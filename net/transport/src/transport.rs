@@ -1,12 +1,12 @@
 //! The transport of one core: its endpoint, its connections, and which of them want attention.
 
 use crate::admission::{Admission, Place, Verdict};
-use crate::config::{self, TokenClock, TransportConfig, TransportError};
+use crate::config::{self, TokenClock, TransportConfig, TransportError, Wall};
 use crate::connection::{Connection, Sink};
 use crate::connection_id::Router;
 use crate::limits;
 use bytes::{Bytes, BytesMut};
-use overtake_base::CoreId;
+use overtake_base::{CoreId, UnixMillis};
 use quinn_proto::{
     ConnectionHandle, DatagramEvent, EcnCodepoint, Endpoint, Incoming, ServerConfig, Transmit,
 };
@@ -61,6 +61,7 @@ pub struct Transport {
     router: Router,
     core: CoreId,
     clock: Arc<TokenClock>,
+    wall: Arc<Wall>,
     started: Instant,
     /// By connection handle.
     connections: Vec<Option<Box<Connection>>>,
@@ -86,6 +87,7 @@ impl Transport {
             router: built.router,
             core: config.core,
             clock: built.clock,
+            wall: built.wall,
             started: now,
             connections: Vec::new(),
             timers: crate::timers::Timers::default(),
@@ -96,6 +98,11 @@ impl Transport {
             responses: VecDeque::new(),
             scratch: Vec::new(),
         })
+    }
+
+    /// The wall clock, for the validity of clients' certificates.
+    pub fn set_wall(&self, wall: UnixMillis) {
+        self.wall.set(wall);
     }
 
     /// Takes one datagram (one segment of a batch) that came from `remote` to `local_ip`.

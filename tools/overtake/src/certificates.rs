@@ -1,8 +1,8 @@
 //! The cluster's own certificate authority: what it issues, the files that hold it, and reading them again.
 //!
 //! One folder holds it all. `ca.pem` is the authority's certificate, which nodes and clients need a copy of; `ca.key`
-//! issues, and belongs on no node. `node-ID.pem` and `node-ID.key` are for that node alone. Nothing that exists is ever
-//! written over. The cluster's identity is made with the authority and stands in the names of all certificates.
+//! issues, and belongs on no node. `node-ID.pem` and `node-ID.key` are for that node alone, `client-NAME.pem` and
+//! `client-NAME.key` for a client of nodes that ask for one. Nothing that exists is ever written over. The cluster's identity is made with the authority and stands in the names of all certificates.
 
 use crate::random;
 use overtake_base::NodeId;
@@ -67,6 +67,11 @@ impl Files {
         Self::of(folder, AUTHORITY)
     }
 
+    /// A client's.
+    pub fn client(folder: &Path, name: &str) -> Self {
+        Self::of(folder, &format!("client-{name}"))
+    }
+
     /// A node's.
     pub fn node(folder: &Path, node: NodeId) -> Self {
         Self::of(folder, &format!("node-{node}"))
@@ -126,6 +131,23 @@ pub fn issue_node(
     let made = params.signed_by(&key, &issuer).map_err(|error| wrong(&authority.key, error))?;
     write_both(&files, &made.pem(), &key)?;
     Ok((files, name))
+}
+
+/// Issues a client's certificate.
+pub fn issue_client(folder: &Path, name: &str, days: u32) -> Result<Files, CertificateError> {
+    let (authority, files) = (Files::authority(folder), Files::client(folder, name));
+    refuse_existing(&files)?;
+    let (issuer, cluster) = open_authority(&authority)?;
+    let key = KeyPair::generate().map_err(|error| wrong(&files.key, error))?;
+    let mut params = CertificateParams::new(Vec::new()).map_err(|error| wrong(&files.certificate, error))?;
+    params.distinguished_name.push(DnType::CommonName, format!("client {name} of {}", ClusterName(cluster)));
+    params.use_authority_key_identifier_extension = true;
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    valid_for(&mut params, days);
+    let made = params.signed_by(&key, &issuer).map_err(|error| wrong(&authority.key, error))?;
+    write_both(&files, &made.pem(), &key)?;
+    Ok(files)
 }
 
 fn valid_for(params: &mut CertificateParams, days: u32) {
@@ -318,6 +340,17 @@ mod tests {
         assert!(!is_readable_by_others(&files.key) && is_readable_by_others(&files.certificate));
         let read = NodeCertificates::open(&folder.0, NodeId(2)).unwrap();
         assert_eq!((read.cluster, read.chain.len(), read.authorities.len()), (cluster, 1, 1));
+    }
+
+    #[test]
+    fn a_clients_certificate_is_no_nodes() {
+        let folder = Folder::new("client");
+        make_authority(&folder.0, 30).unwrap();
+        let files = issue_client(&folder.0, "reports", 30).unwrap();
+        assert_eq!(mode(&files.key), 0o600);
+        let der = read_certificates(&files.certificate).unwrap();
+        assert_eq!(NodeName::of_certificate(&der[0]), None);
+        assert!(issue_client(&folder.0, "reports", 30).unwrap_err().to_string().contains("not written over"));
     }
 
     #[test]

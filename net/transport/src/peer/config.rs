@@ -2,7 +2,7 @@
 //! time that calls bring.
 
 use super::name::NodeName;
-use crate::config::{TokenClock, TransportError, derive, endpoint, unusable};
+use crate::config::{TokenClock, TransportError, Wall, derive, endpoint, unusable};
 use crate::connection_id::Router;
 use crate::limits;
 use overtake_base::random::Random;
@@ -18,10 +18,8 @@ use rustls::client::danger::ServerCertVerifier as _;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::WebPkiClientVerifier;
-use rustls::time_provider::TimeProvider;
 use rustls::{RootCertStore, version};
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -59,22 +57,6 @@ pub struct PeerNode {
     pub store: Option<u128>,
 }
 
-/// The wall clock as calls brought it.
-#[derive(Debug)]
-pub(super) struct Wall(AtomicU64);
-
-impl Wall {
-    pub(super) fn set(&self, wall: UnixMillis) {
-        self.0.store(wall.0, Ordering::Relaxed);
-    }
-}
-
-impl TimeProvider for Wall {
-    fn current_time(&self) -> Option<UnixTime> {
-        Some(UnixTime::since_unix_epoch(Duration::from_millis(self.0.load(Ordering::Relaxed))))
-    }
-}
-
 pub(super) struct Built {
     pub(super) endpoint: EndpointConfig,
     /// For peers on other hosts, and on this one, where datagrams may be larger.
@@ -85,13 +67,9 @@ pub(super) struct Built {
 }
 
 pub(super) fn build(config: &PeerConfig) -> Result<Built, TransportError> {
-    let wall = Arc::new(Wall(AtomicU64::new(config.wall.0)));
+    let wall = Arc::new(Wall::new(config.wall));
     let provider = Arc::new(crate::config::provider());
-    let mut roots = RootCertStore::empty();
-    for authority in &config.authorities {
-        roots.add(authority.clone().into()).map_err(|error| unusable(&error))?;
-    }
-    let roots = Arc::new(roots);
+    let roots = crate::config::roots(&config.authorities)?;
     let chain: Vec<CertificateDer<'static>> =
         config.certificates.iter().map(|der| der.clone().into()).collect();
     check_own(config, &chain, &roots, &provider)?;

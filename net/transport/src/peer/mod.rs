@@ -14,10 +14,13 @@
 //!
 //! # How a shell drives it
 //!
-//! 1. [`PeerTransport::datagram`] for each datagram; 2. [`PeerTransport::timeout`] when [`PeerTransport::next_timeout`]
-//! has come; 3. [`PeerTransport::poll_event`] until `None`; 4. [`PeerTransport::send`]; 5.
-//! [`PeerTransport::poll_transmit`] until `None`. Before it sleeps it asks [`PeerTransport::has_events`] and
-//! [`PeerTransport::has_transmits`].
+//! 1. [`PeerTransport::datagram`] for each datagram;
+//! 2. [`PeerTransport::timeout`] when [`PeerTransport::next_timeout`] has come;
+//! 3. [`PeerTransport::poll_event`] until `None`;
+//! 4. [`PeerTransport::send`];
+//! 5. [`PeerTransport::poll_transmit`] until `None`.
+//!
+//! Before it sleeps it asks [`PeerTransport::has_events`] and [`PeerTransport::has_transmits`].
 
 mod complaints;
 mod config;
@@ -27,12 +30,11 @@ mod name;
 pub use config::{PeerConfig, PeerNode};
 pub use name::{ClusterName, NodeName};
 
-use crate::config::{TokenClock, TransportError};
+use crate::config::{TokenClock, TransportError, Wall};
 use crate::limits;
 use crate::timers::Timers;
 use bytes::{Bytes, BytesMut};
 use complaints::Complaints;
-use config::Wall;
 use connection::{PeerConnection, ReadEnd, Stage, explain, is_away};
 use core::fmt;
 use overtake_base::random::Random;

@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use bytes::{Bytes, BytesMut};
-use overtake_base::CoreId;
 use overtake_base::random::Random;
+use overtake_base::{CoreId, UnixMillis};
 use overtake_transport::{AdmissionLimits, Routed, Transport, TransportConfig, TransportEvent};
 use quinn_proto::crypto::rustls::QuicClientConfig;
 use quinn_proto::{
@@ -32,6 +32,8 @@ impl Identity {
         TransportConfig {
             certificates: vec![self.certificate.clone()],
             private_key: self.key.clone(),
+            client_authorities: Vec::new(),
+            wall: UnixMillis(1_800_000_000_000),
             core: CoreId(core),
             cores,
             secret: [9; 32],

@@ -11,6 +11,8 @@ pub enum CertCommand {
     Init(InitArgs),
     /// Issue a node's certificate: node-ID.pem and node-ID.key, for that node's --cert-dir, with a copy of ca.pem
     Node(NodeArgs),
+    /// Issue a client's certificate, for nodes that serve with --client-certificates: client-NAME.pem and .key
+    Client(ClientArgs),
 }
 
 /// `overtake cert init`
@@ -32,6 +34,19 @@ pub struct NodeArgs {
     /// Names and addresses under which clients on other machines reach it; localhost is always among them
     #[arg(long, value_name = "HOST", value_delimiter = ',')]
     pub host: Vec<String>,
+    #[command(flatten)]
+    pub folder: CertDir,
+    /// How long the certificate is good
+    #[arg(long, value_name = "DAYS", default_value = "3650", value_parser = clap::value_parser!(u32).range(1..=36_500))]
+    pub days: u32,
+}
+
+/// `overtake cert client`
+#[derive(Args, Debug)]
+pub struct ClientArgs {
+    /// What it is called, in the names of its files
+    #[arg(value_name = "NAME", value_parser = values::zone)]
+    pub name: String,
     #[command(flatten)]
     pub folder: CertDir,
     /// How long the certificate is good

@@ -124,6 +124,26 @@ pub struct Server {
     /// machine is trusted as it is
     #[arg(long, value_name = "FILE", env = "OVERTAKE_CA", hide_env_values = true, help_heading = "Common")]
     pub ca: Option<PathBuf>,
+    /// Certificate to show, PEM, where servers ask for one; `overtake cert client` issues it. With --key
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "OVERTAKE_CERT",
+        hide_env_values = true,
+        requires = "key",
+        help_heading = "Common"
+    )]
+    pub cert: Option<PathBuf>,
+    /// Its private key, PEM
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "OVERTAKE_KEY",
+        hide_env_values = true,
+        requires = "cert",
+        help_heading = "Common"
+    )]
+    pub key: Option<PathBuf>,
     /// Give up on an answer after so many seconds (a receive's own wait comes on top); on connecting after 5 at most
     #[arg(
         long,

@@ -54,6 +54,10 @@ pub struct MemberArgs {
     /// Folder with ca.pem, node-ID.pem and node-ID.key; `overtake cert` makes them [default: ./overtake-certs]
     #[arg(long, value_name = "DIR")]
     pub cert_dir: Option<PathBuf>,
+    /// Serve only clients that show a certificate of the cluster's authority (`overtake cert client`); the HTTP API is
+    /// not affected
+    #[arg(long)]
+    pub client_certificates: bool,
 }
 
 /// Where a node keeps its data and listens, and how much of the machine it takes.

@@ -29,6 +29,7 @@ pub struct ConfigFile {
     pub zone: Option<String>,
     pub peer_listen: Option<SocketAddr>,
     pub cert_dir: Option<PathBuf>,
+    pub client_certificates: Option<bool>,
     #[serde(default)]
     pub peers: Vec<Spanned<Peer>>,
     #[serde(default)]
@@ -226,12 +227,14 @@ mod tests {
             zone,
             peer_listen,
             cert_dir,
+            client_certificates,
             peers,
             tokens,
             tenants,
         } = file;
         assert!(data.is_some() && http.is_some() && quic.is_some() && cores.is_some());
         assert_eq!((shards, auto_create), (Some(8), Some(false)));
+        assert_eq!(client_certificates, Some(false));
         assert!(node_id.is_some() && zone.is_some() && peer_listen.is_some() && cert_dir.is_some());
         let Peer { id, address: _, zone, cores, http } = peers[0].get_ref();
         assert!(*id > 0 && zone.is_some() && cores.is_some() && http.is_some());

@@ -49,6 +49,8 @@ pub struct Member {
     pub peer_listen: SocketAddr,
     /// Folder of its certificates.
     pub cert_dir: PathBuf,
+    /// Whether clients must show a certificate, too.
+    pub client_certificates: bool,
 }
 
 impl Member {
@@ -58,9 +60,10 @@ impl Member {
         let node_id = flags.node_id.or(file.node_id);
         let listen = flags.peer_listen.or(file.peer_listen);
         let cert_dir = flags.cert_dir.or(file.cert_dir);
+        let client_certificates = flags.client_certificates || file.client_certificates;
         let wrong = |text: &str| Err(Failure::usage(text));
         let Some(node_id) = node_id else {
-            if peers.is_empty() && listen.is_none() && cert_dir.is_none() {
+            if peers.is_empty() && listen.is_none() && cert_dir.is_none() && !client_certificates {
                 return Ok(None);
             }
             return wrong("a node of a cluster needs its own id: --node-id");
@@ -83,7 +86,7 @@ impl Member {
             return wrong("--peer-listen needs a port: the other nodes must know it");
         }
         let cert_dir = cert_dir.unwrap_or_else(|| CERT_DIR.into());
-        Ok(Some(Self { node_id, peers, peer_listen, cert_dir }))
+        Ok(Some(Self { node_id, peers, peer_listen, cert_dir, client_certificates }))
     }
 }
 
@@ -144,6 +147,7 @@ mod tests {
                 "needs a port",
             ),
             (MemberArgs { cert_dir: Some("x".into()), ..none() }, "--node-id"),
+            (MemberArgs { client_certificates: true, ..none() }, "--node-id"),
         ] {
             let error = resolve(flags, none()).unwrap_err();
             assert!(error.contains(text), "{text}: {error}");

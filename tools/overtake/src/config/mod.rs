@@ -63,6 +63,7 @@ impl Node {
             peer: file.peers.into_iter().map(toml::Spanned::into_inner).collect(),
             peer_listen: file.peer_listen,
             cert_dir: file.cert_dir,
+            client_certificates: file.client_certificates.unwrap_or(false),
         };
         Ok(Self {
             data: flags.data.or(file.data).unwrap_or_else(|| DATA_DEFAULT.into()),

@@ -1,8 +1,8 @@
 //! `cert`: makes the cluster's authority, and issues what it issues.
 
-use crate::certificates::{CertificateError, Files, issue_node, make_authority};
+use crate::certificates::{CertificateError, Files, issue_client, issue_node, make_authority};
 use crate::cli::Format;
-use crate::cli::cert::{CertCommand, InitArgs, NodeArgs};
+use crate::cli::cert::{CertCommand, ClientArgs, InitArgs, NodeArgs};
 use crate::exit::{Exit, Failure, Outcome};
 use crate::screen::Screen;
 use overtake_base::NodeId;
@@ -12,6 +12,7 @@ pub fn run(command: CertCommand) -> Outcome {
     match command {
         CertCommand::Init(args) => init(&args),
         CertCommand::Node(args) => node(&args),
+        CertCommand::Client(args) => client(&args),
     }
 }
 
@@ -34,6 +35,18 @@ fn node(args: &NodeArgs) -> Outcome {
     let (files, name) = issue_node(folder, NodeId(args.id), &args.host, args.days).map_err(failure)?;
     Screen::new(Format::Table).print(&format!(
         "{name}\n  {}\n  {}   for this node only\nbring both and {} to the node's --cert-dir\n",
+        files.certificate.display(),
+        files.key.display(),
+        Files::authority(folder).certificate.display(),
+    ))?;
+    Ok(Exit::Ok)
+}
+
+fn client(args: &ClientArgs) -> Outcome {
+    let folder = &args.folder.cert_dir;
+    let files = issue_client(folder, &args.name, args.days).map_err(failure)?;
+    Screen::new(Format::Table).print(&format!(
+        "  {}\n  {}   for this client only\nuse them with --ca {} --cert and --key\n",
         files.certificate.display(),
         files.key.display(),
         Files::authority(folder).certificate.display(),

@@ -1,9 +1,10 @@
 //! The connection of a command: options from flags, and the client's errors as exit codes and sentences.
 
 use super::refusal;
+use crate::certificates::{CertificateError, read_certificates, read_key};
 use crate::cli::Server;
 use crate::exit::{Exit, Failure};
-use overtake_client::{Client, ClientError, ConnectOptions, Trust};
+use overtake_client::{Client, ClientError, ConnectOptions, Credentials, Trust};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -12,6 +13,9 @@ use std::time::Duration;
 
 /// The longest that connecting may take; `--timeout` can only shorten it.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How QUIC tells the TLS alert `certificate_required`.
+const CERTIFICATE_REQUIRED: &str = "error 116";
 
 /// What the flags say about the server, as the client takes it.
 pub fn options(server: &Server) -> Result<ConnectOptions, Failure> {
@@ -38,8 +42,17 @@ pub fn options(server: &Server) -> Result<ConnectOptions, Failure> {
         None if addresses.iter().all(|address| address.ip().is_loopback()) => Trust::LoopbackOnly,
         None => return Err(certificate_needed(&server.connect)),
     };
+    let credentials = match (&server.cert, &server.key) {
+        (Some(certificate), Some(key)) => {
+            let wrong = |error: CertificateError| Failure::usage(error.to_string());
+            let certificates = read_certificates(certificate).map_err(wrong)?;
+            Some(Credentials { certificates, private_key: read_key(key).map_err(wrong)? })
+        }
+        _ => None,
+    };
     Ok(ConnectOptions {
         servers: addresses,
+        credentials,
         server_name: host.trim_start_matches('[').trim_end_matches(']').to_owned(),
         token: server.token.clone().unwrap_or_default(),
         trust,
@@ -76,6 +89,12 @@ pub fn failure(error: &ClientError, named: &Server) -> Failure {
         ClientError::Connect { reason, .. } if reason.contains("invalid peer certificate") => {
             Failure::new(Exit::NoConnection, certificate_refused(named, reason))
         }
+        ClientError::Connect { reason, .. } if reason.contains(CERTIFICATE_REQUIRED) => Failure::new(
+            Exit::NotAllowed,
+            format!(
+                "{server} wants a certificate of the client's own: --cert and --key (`overtake cert client`)"
+            ),
+        ),
         ClientError::Connect { reason, .. } => Failure::new(
             Exit::NoConnection,
             format!("cannot reach {server}: {reason}; is `overtake dev` running, or --connect right?"),
@@ -147,7 +166,14 @@ mod tests {
     use super::*;
 
     fn server(connect: &str) -> Server {
-        Server { connect: connect.into(), token: None, ca: None, timeout: Duration::from_secs(2) }
+        Server {
+            connect: connect.into(),
+            token: None,
+            ca: None,
+            cert: None,
+            key: None,
+            timeout: Duration::from_secs(2),
+        }
     }
 
     #[test]

@@ -116,6 +116,7 @@ fn cluster(member: &Member) -> ClusterOptions {
         peers: member.peers.iter().map(peer).collect(),
         peer_listen: member.peer_listen,
         cert_dir: member.cert_dir.clone(),
+        client_certificates: member.client_certificates,
     }
 }
 
@@ -276,7 +277,7 @@ mod tests {
         assert_eq!((options.zone.as_str(), options.cluster), (ZONE, None));
 
         let file = ConfigFile::parse(
-            "node_id = 1\nzone = 'a'\npeer_listen = '10.0.0.1:9'\ncert_dir = '/c'\n[[peers]]\nid = 2\n\
+            "node_id = 1\nzone = 'a'\nclient_certificates = true\npeer_listen = '10.0.0.1:9'\ncert_dir = '/c'\n[[peers]]\nid = 2\n\
              address = 'two:7402'\nzone = 'b'\ncores = 3\nhttp = 'two:1'\n[[peers]]\nid = 3\naddress = 'three:7402'",
         );
         let node = Node::resolve(NodeArgs::default(), MemberArgs::default(), false, file.unwrap()).unwrap();
@@ -294,6 +295,7 @@ mod tests {
             peers,
             peer_listen: ([10, 0, 0, 1], 9).into(),
             cert_dir: "/c".into(),
+            client_certificates: true,
         };
         assert_eq!((options.zone.as_str(), options.cluster), ("a", Some(expected)));
     }

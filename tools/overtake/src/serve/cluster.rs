@@ -136,6 +136,11 @@ impl Cluster {
         }
     }
 
+    /// The authorities of which clients must show certificates.
+    pub(super) fn client_authorities(&self) -> Vec<Vec<u8>> {
+        if self.options.client_certificates { self.certificates.authorities.clone() } else { Vec::new() }
+    }
+
     /// Where a core listens for other nodes.
     pub(super) fn listen(&self, core: CoreId) -> Result<SocketAddr, ServeError> {
         let base = self.options.peer_listen;

@@ -176,6 +176,7 @@ impl CoreLoop {
 
     /// Takes in what else has come and steps the core with all of it.
     fn gather(&mut self, moment: Moment) {
+        self.transport.set_wall(moment.now.wall);
         self.transport.timeout(moment.instant);
         if let Some(peers) = &mut self.peers {
             peers.timeout(moment.instant, moment.now.wall);

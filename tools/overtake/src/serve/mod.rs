@@ -62,6 +62,8 @@ pub struct ClusterOptions {
     pub peer_listen: SocketAddr,
     /// Folder of its certificates.
     pub cert_dir: PathBuf,
+    /// Whether clients of the binary protocol must show a certificate of the authority.
+    pub client_certificates: bool,
 }
 
 /// Another node.

@@ -14,7 +14,7 @@ use glommio::{ExecutorJoinHandle, LocalExecutorBuilder, Placement};
 use nix::sys::resource::{Resource, getrlimit};
 use overtake_base::{CoreId, NodeId};
 use overtake_board::Board;
-use overtake_client::{ConnectOptions, Trust};
+use overtake_client::{ConnectOptions, Credentials, Trust};
 use overtake_core::CoreConfig;
 use overtake_core::cluster::ClusterMap;
 use overtake_device::{
@@ -318,6 +318,10 @@ fn start_gateway(
     let connect = ConnectOptions {
         servers: vec![server],
         trust: Trust::Certificates(secrets.certificates.clone()),
+        credentials: Some(Credentials {
+            certificates: secrets.certificates.clone(),
+            private_key: secrets.private_key.clone(),
+        }),
         connections: usize::from(cores),
         ..ConnectOptions::default()
     };
@@ -350,6 +354,8 @@ fn start_cores(
             transport: TransportConfig {
                 certificates: secrets.certificates.clone(),
                 private_key: secrets.private_key.clone(),
+                client_authorities: cluster.map_or_else(Vec::new, Cluster::client_authorities),
+                wall: crate::screen::now(),
                 core: CoreId(core),
                 cores: identity.cores,
                 secret: secrets.secret,

@@ -209,7 +209,7 @@ fn carry_out(
             let place = files.get_mut(&file).and_then(|file| file.get_mut(range)).ok_or_else(missing)?;
             place.copy_from_slice(&data);
         }
-        DiskOperationKind::Allocate { file, bytes } => drop(files.insert(file, vec![0; bytes as usize])),
+        DiskOperationKind::Allocate { file, bytes, .. } => drop(files.insert(file, vec![0; bytes as usize])),
         DiskOperationKind::Replace { file, data } => drop(files.insert(file, data.to_vec())),
         DiskOperationKind::Remove { file } => drop(files.remove(&file)),
     }

@@ -23,6 +23,8 @@ pub struct DiskProfile {
     pub latency_ns: (u64, u64),
     /// Bytes that fit on it.
     pub capacity_bytes: u64,
+    /// Of them, bytes that only urgent allocations and checkpoints get.
+    pub kept_free_bytes: u64,
     /// How often an operation takes up to [`DiskProfile::slow_ns`] instead.
     pub slow_ppm: u32,
     /// See there.
@@ -31,7 +33,13 @@ pub struct DiskProfile {
 
 impl Default for DiskProfile {
     fn default() -> Self {
-        Self { latency_ns: (60_000, 400_000), capacity_bytes: u64::MAX, slow_ppm: 0, slow_ns: 0 }
+        Self {
+            latency_ns: (60_000, 400_000),
+            capacity_bytes: u64::MAX,
+            kept_free_bytes: 0,
+            slow_ppm: 0,
+            slow_ns: 0,
+        }
     }
 }
 
@@ -208,9 +216,10 @@ impl SimDisk {
             DiskOperationKind::List => {
                 Ok(DiskDone::Listed(self.files.iter().map(|(name, file)| (*name, file.length)).collect()))
             }
-            DiskOperationKind::Allocate { file, bytes } => {
+            DiskOperationKind::Allocate { file, bytes, urgent } => {
                 let room = self.profile.capacity_bytes.saturating_sub(self.used());
-                if bytes > room {
+                let kept_free = if urgent { 0 } else { self.profile.kept_free_bytes };
+                if bytes.saturating_add(kept_free) > room {
                     self.counters.full += 1;
                     // What fits is there, and takes room until it is removed.
                     self.files.insert(file, SimFile::zeros(self.random.below(room + 1)));
@@ -339,7 +348,7 @@ impl SimDisk {
     /// What is atomic by the shell's way of doing it is done or not; a file may be half made.
     fn do_or_not(&mut self, kind: DiskOperationKind) {
         match (self.random.below(3), kind) {
-            (0, DiskOperationKind::Allocate { file, bytes }) => {
+            (0, DiskOperationKind::Allocate { file, bytes, .. }) => {
                 let room = self.profile.capacity_bytes.saturating_sub(self.used());
                 self.counters.half_made_files += 1;
                 self.files.insert(file, SimFile::zeros(self.random.below(bytes.min(room) + 1)));

@@ -20,7 +20,7 @@ const AIMED_OPERATIONS: u64 = 12;
 /// The same where it is to hit a recovery.
 const AIMED_AT_RECOVERY: u64 = 40;
 /// What a core says of a disk that is damaged names a file or a shard.
-const DAMAGE_NAMES: [&str; 2] = ["journal-", "shard"];
+const DAMAGE_NAMES: [&str; 3] = ["journal-", "lane-", "shard"];
 const FAILURE_NAME: &str = "input/output error of the simulated disk";
 
 /// Kinds of fault and of their ends; the number is that of the timer.
@@ -332,7 +332,8 @@ impl Faults {
         self.counters.full_disks += 1;
         self.outage(world);
         for slot in &mut world.node.cores {
-            slot.disk.profile.capacity_bytes = slot.disk.used() + self.random.below(64 * 1024);
+            let left = self.random.below(64 * 1024);
+            slot.disk.profile.capacity_bytes = slot.disk.used() + slot.disk.profile.kept_free_bytes + left;
         }
         world.tale.tell(world.time_ns(), || "the disks are full".into());
         let after_ns = self.random.below(8_000 * NANOS_PER_MS);

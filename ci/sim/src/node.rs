@@ -2,7 +2,7 @@
 
 use crate::disk::{DiskProfile, SimDisk};
 use overtake_base::{CoreId, NodeId, Now, UnixMillis};
-use overtake_core::{Core, CoreConfig, Event, PeerConfig, TenantConfig};
+use overtake_core::{ColdConfig, Core, CoreConfig, Event, PeerConfig, ScrubConfig, TenantConfig};
 use std::collections::VecDeque;
 
 /// Wall time at virtual time 0: a fixed day, so that a seed always means the same.
@@ -43,6 +43,10 @@ pub struct NodeShape {
     pub snapshot_part_bytes: usize,
     /// Batches written at once.
     pub writes_in_flight_max: usize,
+    /// What stays in memory.
+    pub cold: ColdConfig,
+    /// How fast the disk is looked through.
+    pub scrub: ScrubConfig,
     /// The disks.
     pub disk: DiskProfile,
 }
@@ -235,6 +239,8 @@ impl SimNode {
             log_keep_bytes: self.shape.log_keep_bytes,
             snapshot_part_bytes: self.shape.snapshot_part_bytes,
             backlog_bytes_max: 64 * 1024 * 1024,
+            cold: self.shape.cold,
+            scrub: self.shape.scrub,
         }
     }
 }

@@ -96,6 +96,9 @@ impl Summary {
             ] {
                 summary.add(name, count);
             }
+            for (name, count) in slot.core.iter().flat_map(overtake_core::Core::cold_counts) {
+                summary.add(name, count);
+            }
         }
         ANSWERED.iter().for_each(|name| summary.add(name, 0));
         summary.count_calls(&run.history);

@@ -8,6 +8,7 @@ use overtake_base::QueueConfigPatch;
 use overtake_base::limits::{BODY_BYTES_MAX, REQUEST_BYTES_MAX};
 use overtake_base::queue_config::{Backoff, RateCaps, Scheduling};
 use overtake_base::random::Random;
+use overtake_core::{ColdConfig, ScrubConfig};
 use overtake_log::record::DATA_BYTES_MAX;
 
 /// Bytes of a segment, and of the longest entry that it is for.
@@ -235,8 +236,11 @@ impl Swarm {
             log_keep_bytes: u64::MAX,
             snapshot_part_bytes: 64 * 1024,
             writes_in_flight_max: draw.of(&[1, 2, 4, 8]),
+            cold: cold(&mut Draw(Random::new(seed, "cold"))),
+            scrub: scrub(&mut Draw(Random::new(seed, "scrub"))),
             disk: DiskProfile {
                 latency_ns: draw.of(&[(20_000, 60_000), (60_000, 400_000), (100_000, 5_000_000)]),
+                kept_free_bytes: Draw(Random::new(seed, "kept free")).of(&[0, 0, 3 * segment_bytes]),
                 ..DiskProfile::default()
             },
         };
@@ -267,6 +271,30 @@ impl Swarm {
             faults: faults(&mut draw),
             active_ms,
         }
+    }
+}
+
+/// So little memory and journal that messages leave and come back in most runs.
+fn cold(draw: &mut Draw) -> ColdConfig {
+    ColdConfig {
+        lane_file_bytes: draw.of(&[512 * 1024, 1024 * 1024]),
+        spare_files: draw.of(&[1, 1, 4]),
+        hot_messages_max: draw.of(&[0, 3, 10, 30, 100_000]),
+        journal_bytes_max: draw.of(&[0, 0, 8 * 1024 * 1024, 1 << 40]),
+        keep_messages: draw.of(&[0, 1, 4, 50]),
+        run_messages_min: draw.of(&[1, 1, 2, 5]),
+        block_messages_max: draw.of(&[1, 3, 10, 100]),
+        block_bytes: draw.of(&[1, 1_000, 100_000]),
+        lead_ms: draw.of(&[0, 20, 500, 3_000]),
+        slack_ms: draw.of(&[0, 100, 500]),
+    }
+}
+
+/// As fast as a run is short, or hardly ever.
+fn scrub(draw: &mut Draw) -> ScrubConfig {
+    ScrubConfig {
+        piece_every_ns: draw.of(&[10_000_000, 50_000_000, 1_000_000_000]),
+        pass_every_ns: draw.of(&[10_000_000_000, 60_000_000_000, 3_600_000_000_000]),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Several nodes' contract in virtual time: quorum commits, failover, restarts; and seeds that must be clean.
 
 use overtake_base::MessageId;
-use overtake_core::SessionId;
+use overtake_core::{ColdConfig, ScrubConfig, SessionId};
 use overtake_sim::arena::Arena as _;
 use overtake_sim::cluster::run::run;
 use overtake_sim::cluster::world::ClusterWorld;
@@ -33,6 +33,8 @@ fn shape(cores: u16, shards: u16) -> NodeShape {
         log_keep_bytes: u64::MAX,
         snapshot_part_bytes: 64 * 1024,
         writes_in_flight_max: 4,
+        cold: ColdConfig { lane_file_bytes: 1024 * 1024, ..ColdConfig::of_cores(cores) },
+        scrub: ScrubConfig::default(),
         disk: DiskProfile::default(),
     }
 }

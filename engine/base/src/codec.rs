@@ -52,6 +52,21 @@ impl Writer<'_> {
         self.bytes(text.as_bytes());
     }
 
+    /// Appends seven bits a byte, lowest first; small numbers take few bytes.
+    pub fn varint(&mut self, mut value: u64) {
+        while value >= 0x80 {
+            self.u8(value as u8 | 0x80);
+            value >>= 7;
+        }
+        self.u8(value as u8);
+    }
+
+    /// Appends a difference; small ones of either sign take few bytes.
+    pub fn difference(&mut self, from: u64, to: u64) {
+        let signed = to.wrapping_sub(from) as i64;
+        self.varint((signed << 1 ^ signed >> 63) as u64);
+    }
+
     /// Appends 0, or 1 and what `write` appends.
     pub fn option<T>(&mut self, value: Option<T>, write: impl FnOnce(&mut Self, T)) {
         self.bool(value.is_some());
@@ -118,6 +133,35 @@ impl<'a> Reader<'a> {
         core::str::from_utf8(self.bytes(max, what)?).map_err(|_| Malformed(what))
     }
 
+    /// Reads what [`Writer::varint`] wrote.
+    pub fn varint(&mut self, what: &'static str) -> Result<u64, Malformed> {
+        let mut value = 0u64;
+        for shift in (0..u64::BITS).step_by(7) {
+            let byte = self.u8(what)?;
+            let bits = u64::from(byte & 0x7f);
+            if bits << shift >> shift != bits {
+                return Err(Malformed(what));
+            }
+            value |= bits << shift;
+            if byte & 0x80 == 0 {
+                return Ok(value);
+            }
+        }
+        Err(Malformed(what))
+    }
+
+    /// Reads what [`Writer::varint`] wrote; it must fit 32 bits.
+    pub fn varint32(&mut self, what: &'static str) -> Result<u32, Malformed> {
+        u32::try_from(self.varint(what)?).map_err(|_| Malformed(what))
+    }
+
+    /// Reads what [`Writer::difference`] wrote.
+    pub fn difference(&mut self, from: u64, what: &'static str) -> Result<u64, Malformed> {
+        let folded = self.varint(what)?;
+        let signed = (folded >> 1) as i64 ^ -((folded & 1) as i64);
+        Ok(from.wrapping_add(signed as u64))
+    }
+
     /// Reads what [`Writer::option`] wrote.
     pub fn option<T>(
         &mut self,
@@ -166,6 +210,21 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
+        #[test]
+        fn numbers_of_varying_length_are_read(a: u64, b: u64, shift in 0u32..64, bytes: Vec<u8>) {
+            let mut out = Vec::new();
+            let mut writer = Writer(&mut out);
+            writer.varint(a >> shift);
+            writer.difference(a, b);
+            writer.difference(b, b.wrapping_add(3));
+            let mut reader = Reader::new(&out);
+            prop_assert_eq!(reader.varint("a"), Ok(a >> shift));
+            prop_assert_eq!(reader.difference(a, "b"), Ok(b));
+            prop_assert_eq!(reader.difference(b, "c"), Ok(b.wrapping_add(3)));
+            prop_assert_eq!(reader.left(), 0);
+            let _ = Reader::new(&bytes).varint("any bytes");
+        }
+
         #[test]
         fn what_is_written_is_read(a: u64, b: Vec<u8>, c: Option<u16>, d: String) {
             let mut out = Vec::new();

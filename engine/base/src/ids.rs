@@ -32,6 +32,8 @@ number_id! {
     QueueId u32,
     /// A message's place in its shard, given when it first becomes visible, never used twice.
     Sequence u64,
+    /// A block of cold messages of a shard: the index of the log entry that made it.
+    BlockId u64,
 }
 
 impl ShardId {

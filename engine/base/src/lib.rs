@@ -14,6 +14,6 @@ pub mod routing;
 pub mod time;
 
 pub use codec::{Malformed, Reader, Writer};
-pub use ids::{CoreId, Level, MessageId, NodeId, QueueId, QueueName, Receipt, Sequence, ShardId};
+pub use ids::{BlockId, CoreId, Level, MessageId, NodeId, QueueId, QueueName, Receipt, Sequence, ShardId};
 pub use queue_config::{QueueConfig, QueueConfigPatch};
 pub use time::{Now, UnixMillis};

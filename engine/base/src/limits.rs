@@ -100,6 +100,12 @@ pub const CLAIMS_OF_KEY_MAX: usize = 64;
 pub const HISTORY_ENTRIES_MAX: usize = 10;
 /// How long a level two or more levels more urgent may be visible before a delivery counts as an inversion, in ms.
 pub const INVERSION_BOUND_MS: u64 = 100;
+/// Bytes of payloads that a block of cold messages is closed at.
+pub const BLOCK_PAYLOAD_BYTES_TARGET: u64 = 1024 * 1024;
+/// Messages of one block of cold messages, at most.
+pub const BLOCK_MESSAGES_MAX: u32 = 4_096;
+/// Bytes in front of each payload in a block: its checksum.
+pub const BLOCK_PAYLOAD_PREFIX_BYTES: u32 = 8;
 
 /// Requests of one session that have no answer yet, waiting receives among them.
 pub const SESSION_REQUESTS_MAX: usize = 16_384;

@@ -121,6 +121,19 @@ bugs! {
     StaleSummary "stale-summary-wins",
     /// Acks and extensions are refused while the disk is full, as enqueues are.
     FullRefusesAcks "full-disk-refuses-acks",
+    // Cold messages.
+    /// Leases take what is in memory though what is on disk comes before it.
+    RunsPassedOver "runs-passed-over",
+    /// Ids that clients made are not looked for on disk.
+    ColdIdsForgotten "cold-ids-forgotten",
+    /// A checkpoint is written though a block that it knows is not durable.
+    BlockTrustedEarly "block-trusted-before-durable",
+    /// Log entries are released though their payloads are still on their way into a block.
+    DraftReleased "payloads-released-before-their-block",
+    /// A block is freed as soon as the newest state needs it no more.
+    BlockFreedEarly "block-freed-too-early",
+    /// Messages on disk whose time is over go without being counted.
+    ColdExpiryNotCounted "cold-expiry-not-counted",
     // Groups of replicas.
     /// An entry counts as committed with one acknowledgement less than a majority.
     QuorumTooSmall "off-by-one-quorum",

@@ -1,10 +1,11 @@
-//! Recent log entries of a core's shards, so that a message delivered soon after it came is not read from disk.
-//! Bounded in bytes; the oldest go first.
+//! Recent log entries of a core's shards, and payloads of blocks that were read, so that a message delivered soon after
+//! it came (or after its run came back) is not read from disk. Bounded in bytes; the oldest go first.
 
 use bytes::Bytes;
 use overtake_base::ShardId;
 use overtake_base::hash::Map;
 use overtake_base::planted::{Bug, is_planted};
+use overtake_queue::answer::Place;
 use std::collections::VecDeque;
 
 /// What one entry costs besides its bytes.
@@ -13,8 +14,8 @@ const ENTRY_OVERHEAD_BYTES: usize = 96;
 /// See the module's text.
 #[derive(Debug)]
 pub struct EntryCache {
-    entries: Map<(ShardId, u64), Bytes>,
-    oldest_first: VecDeque<(ShardId, u64)>,
+    entries: Map<(ShardId, Place), Bytes>,
+    oldest_first: VecDeque<(ShardId, Place)>,
     bytes: usize,
     bytes_max: usize,
 }
@@ -26,14 +27,14 @@ impl EntryCache {
         Self { entries: Map::default(), oldest_first: VecDeque::new(), bytes: 0, bytes_max }
     }
 
-    /// Keeps an entry, and drops old ones to make room.
-    pub fn insert(&mut self, shard: ShardId, index: u64, entry: Bytes) {
+    /// Keeps what payloads stand in, and drops old ones to make room.
+    pub fn insert(&mut self, shard: ShardId, place: Place, entry: Bytes) {
         let shard = if is_planted(Bug::CacheWithoutShard) { ShardId(0) } else { shard };
         self.bytes += entry.len() + ENTRY_OVERHEAD_BYTES;
-        if let Some(before) = self.entries.insert((shard, index), entry) {
+        if let Some(before) = self.entries.insert((shard, place), entry) {
             self.bytes -= before.len() + ENTRY_OVERHEAD_BYTES;
         } else {
-            self.oldest_first.push_back((shard, index));
+            self.oldest_first.push_back((shard, place));
         }
         while self.bytes > self.bytes_max {
             let Some(oldest) = self.oldest_first.pop_front() else { break };
@@ -43,11 +44,11 @@ impl EntryCache {
         }
     }
 
-    /// An entry, if it is still here.
+    /// What payloads stand in, if it is still here.
     #[must_use]
-    pub fn get(&self, shard: ShardId, index: u64) -> Option<&Bytes> {
+    pub fn get(&self, shard: ShardId, place: Place) -> Option<&Bytes> {
         let shard = if is_planted(Bug::CacheWithoutShard) { ShardId(0) } else { shard };
-        self.entries.get(&(shard, index))
+        self.entries.get(&(shard, place))
     }
 
     /// Bytes kept now.
@@ -65,11 +66,11 @@ mod tests {
     fn the_oldest_go_first_and_the_bound_holds() {
         let mut cache = EntryCache::new(1_000);
         for index in 0..100 {
-            cache.insert(ShardId(0), index, Bytes::from(vec![0; 100]));
+            cache.insert(ShardId(0), Place::Entry(index), Bytes::from(vec![0; 100]));
             assert!(cache.bytes() <= 1_000);
         }
-        assert!(cache.get(ShardId(0), 99).is_some());
-        assert!(cache.get(ShardId(0), 90).is_none());
+        assert!(cache.get(ShardId(0), Place::Entry(99)).is_some());
+        assert!(cache.get(ShardId(0), Place::Entry(90)).is_none());
         assert_eq!(cache.oldest_first.len(), cache.entries.len());
     }
 }

@@ -2,15 +2,17 @@
 //! another node. A call that finds no leader is tried again for a while; one whose leader vanished is of unknown fate.
 
 use crate::cluster::Address;
+use crate::cold::Wait;
+use crate::fetch::FetchKind;
 use crate::mesh::{Caller, MeshMessage, Read, ShardReply, ShardRequest, VersionedSummary};
 use crate::page::cut_page;
 use crate::receive::Wake;
-use crate::replica::{CommandCaller, CommandDone, CommandOutcome};
-use crate::storage::FetchKind;
+use crate::replica::{CommandCaller, CommandDone, CommandOutcome, Own};
 use crate::{Core, Operation, OperationId, Output};
 use overtake_base::planted::{Bug, is_planted};
 use overtake_base::{NodeId, QueueId, ShardId};
 use overtake_queue::answer::{Answer, KeyState};
+use overtake_queue::cold::{Loaded, NeedsBlocks};
 use overtake_queue::command::Command;
 
 /// How long a call is tried, in nanoseconds: longer than an election takes, shorter than a client's patience.
@@ -204,6 +206,17 @@ impl Core {
             let reply = ShardReply::Metrics(self.own_metrics(), self.own_queues(tenant));
             return self.reply(caller, shard, None, reply);
         }
+        self.serve_request(caller, shard, request, Loaded::default());
+    }
+
+    /// The same, with what has been read of runs for it so far.
+    pub(crate) fn serve_request(
+        &mut self,
+        caller: Caller,
+        shard: ShardId,
+        request: ShardRequest,
+        loaded: Loaded,
+    ) {
         let queue = request_queue(&request);
         let Some(replica) = self.replicas.get_mut(&shard).filter(|replica| replica.serves()) else {
             return self.not_leader(caller, shard, request);
@@ -215,15 +228,31 @@ impl Core {
             return self.not_leader(caller, shard, request);
         }
         match request {
-            ShardRequest::Command(command @ (Command::Enqueue { .. } | Command::StoreClaimed { .. })) => {
-                self.submit_enqueue(caller, shard, command);
-            }
-            ShardRequest::Command(command) => {
-                replica.submit(command, CommandCaller { caller: Some(caller), queue });
-            }
-            ShardRequest::Read(read) if replica.group.is_alone() => self.read(caller, shard, read),
+            ShardRequest::Command(command) => self.serve_command(caller, shard, command, loaded),
+            ShardRequest::Read(read) if replica.group.is_alone() => self.read(caller, shard, read, loaded),
             ShardRequest::Read(read) => replica.submit_read(caller, read),
         }
+    }
+
+    /// Takes a command into the log, or lets it wait for the runs that it may come across.
+    fn serve_command(&mut self, caller: Caller, shard: ShardId, command: Command, loaded: Loaded) {
+        let Some(replica) = self.replicas.get_mut(&shard) else { return };
+        let queue = queue_of(&command);
+        let leased = if let Command::Lease { lease, .. } = &command { u64::from(lease.max) } else { 0 };
+        // Those on their way take messages from the head first.
+        let ahead = if leased > 0 { leased + replica.leasing(queue) } else { 0 };
+        let ahead = if is_planted(Bug::RunsPassedOver) { 0 } else { ahead };
+        let needs = replica.machine.needs(&command, ahead, &loaded);
+        // A spill on its way leaves so many in front of a lane's runs.
+        let may_take = ahead > self.cold.keep() || replica.machine.names_message_in_memory(&command);
+        let wait = Wait { reads: needs.read, thaws: needs.thaw, spill: replica.spilling && may_take };
+        if wait != Wait::default() {
+            return self.block_request(caller, shard, ShardRequest::Command(command), loaded, wait);
+        }
+        if matches!(command, Command::Enqueue { .. } | Command::StoreClaimed { .. }) {
+            return self.submit_enqueue(caller, shard, command, &loaded);
+        }
+        replica.submit(command, CommandCaller::of(caller, queue));
     }
 
     /// Gives a call back.
@@ -237,46 +266,70 @@ impl Core {
         self.reply(caller, shard, None, reply);
     }
 
-    pub(crate) fn read(&mut self, caller: Caller, shard: ShardId, read: Read) {
-        let Some(replica) = self.replicas.get(&shard) else { return };
+    /// Answers a read now, or when the blocks that it must look into have been read.
+    pub(crate) fn read(&mut self, caller: Caller, shard: ShardId, read: Read, loaded: Loaded) {
+        if let Err(NeedsBlocks(blocks)) = self.try_read(caller, shard, &read, &loaded) {
+            let request = ShardRequest::Read(read);
+            self.block_request(caller, shard, request, loaded, Wait { reads: blocks, ..Wait::default() });
+        }
+    }
+
+    fn try_read(
+        &mut self,
+        caller: Caller,
+        shard: ShardId,
+        read: &Read,
+        loaded: &Loaded,
+    ) -> Result<(), NeedsBlocks> {
+        let Some(replica) = self.replicas.get(&shard) else { return Ok(()) };
         let (machine, now) = (&replica.machine, self.time);
         let (queue, reply) = match read {
-            Read::Stats { queue } => (queue, ShardReply::Stats(machine.stats(queue, now))),
+            Read::Stats { queue } => (*queue, ShardReply::Stats(machine.stats(*queue, now))),
             Read::Peek { queue, filter, after, limit } => {
-                let (views, upto) = cut_page(machine.peek(queue, filter, after, limit + 1), limit);
-                return self.fetch(caller, shard, queue, FetchKind::Peeked(views, upto));
+                let views = machine.peek(*queue, *filter, *after, limit + 1, loaded)?;
+                let (views, upto) = cut_page(views, *limit);
+                self.fetch(caller, shard, *queue, FetchKind::Peeked(views, upto));
+                return Ok(());
             }
             Read::DeadLetters { queue, after, limit } => {
-                let (views, upto) = cut_page(machine.dead_letters(queue, after, limit + 1), limit);
-                return self.fetch(caller, shard, queue, FetchKind::Dead(views, upto));
+                let (views, upto) = cut_page(machine.dead_letters(*queue, *after, limit + 1), *limit);
+                self.fetch(caller, shard, *queue, FetchKind::Dead(views, upto));
+                return Ok(());
             }
-            Read::Inspect { queue, id } => (queue, ShardReply::Inspected(machine.inspect(queue, id))),
+            Read::Inspect { queue, id } => {
+                (*queue, ShardReply::Inspected(machine.inspect(*queue, *id, loaded)?))
+            }
             Read::CountDead { queue, selection } => {
-                (queue, ShardReply::Count(machine.count_dead(queue, &selection)))
+                (*queue, ShardReply::Count(machine.count_dead(*queue, selection)))
             }
             Read::Lookup { queue, key, id } => {
-                let by_key = key.map_or(KeyState::Free, |key| machine.key_state(queue, &key, now));
-                let by_id = || id.filter(|id| machine.id_lookup(queue, *id, now));
-                let found = match by_key {
-                    KeyState::Free => by_id().map_or(KeyState::Free, KeyState::Taken),
-                    known => known,
-                };
-                (queue, ShardReply::Found(found))
+                let mut found =
+                    key.as_ref().map_or(KeyState::Free, |key| machine.key_state(*queue, key, now));
+                if let (KeyState::Free, Some(id)) = (&found, id)
+                    && machine.id_lookup(*queue, *id, now, loaded)?
+                {
+                    found = KeyState::Taken(*id);
+                }
+                (*queue, ShardReply::Found(found))
             }
             Read::StoredUnder { queue, id, key } => {
-                let stored = machine.stored_under(queue, id, &key, now);
-                (queue, ShardReply::Found(stored.map_or(KeyState::Free, |_| KeyState::Taken(id))))
+                let stored = machine.stored_under(*queue, *id, key, now);
+                (*queue, ShardReply::Found(stored.map_or(KeyState::Free, |_| KeyState::Taken(*id))))
             }
-            Read::Summary { queue } => (queue, ShardReply::Summary),
-            Read::Metrics { .. } => return,
+            Read::Summary { queue } => (*queue, ShardReply::Summary),
+            Read::Metrics { .. } => return Ok(()),
         };
         self.reply(caller, shard, Some(queue), reply);
+        Ok(())
     }
 
     /// Tells callers what became of their commands.
     pub(crate) fn commands_done(&mut self, shard: ShardId, done: &mut Vec<CommandDone>) {
-        for CommandDone { caller: CommandCaller { caller, queue }, outcome } in done.drain(..) {
-            let Some(caller) = caller else { continue };
+        for CommandDone { caller: CommandCaller { caller, queue, own, .. }, outcome } in done.drain(..) {
+            let Some(caller) = caller else {
+                self.own_command_done(shard, own, &outcome);
+                continue;
+            };
             let failed = |unknown, detail| ShardReply::Failed { unknown, detail };
             // Nothing was stored for these, whether that could be counted or not.
             if let Some(refused) = self.refusing.remove(&caller) {
@@ -453,7 +506,7 @@ impl Core {
     pub(crate) fn submit_own(&mut self, shard: ShardId, command: Command) {
         let queue = queue_of(&command);
         if let Some(replica) = self.replicas.get_mut(&shard).filter(|replica| replica.serves()) {
-            replica.submit(command, CommandCaller { caller: None, queue });
+            replica.submit(command, CommandCaller::own(queue, Own::Other));
         }
     }
 
@@ -501,6 +554,8 @@ pub(crate) fn queue_of(command: &Command) -> QueueId {
         | Command::StoreClaimed { queue, .. }
         | Command::EndClaim { queue, .. }
         | Command::FenceClaim { queue, .. }
-        | Command::NoteRefused { queue, .. } => *queue,
+        | Command::NoteRefused { queue, .. }
+        | Command::Spill { queue, .. }
+        | Command::Thaw { queue, .. } => *queue,
     }
 }

@@ -23,7 +23,8 @@ use overtake_base::{
 };
 use overtake_queue::answer::{
     Answer, CancelOutcome, ClaimOutcome, DeadLetterView, Delivery, EnqueueOutcome, KeyState, LevelSummary,
-    MessageView, PayloadRef, PendingClaim, QueueStats, SettleOutcome, Summary, Totals, ViewState,
+    MessageView, PayloadRef, PendingClaim, Place, QueueStats, SettleOutcome, Spilled, Summary, Totals,
+    ViewState,
 };
 use overtake_queue::command::{Batch, ClaimTicket, LeaseKey, RedriveSelection, RefusedReason, Room};
 use overtake_queue::directory::{QueueRecord, decode_commands, encode_commands};
@@ -39,7 +40,7 @@ pub const BYTES_MAX: usize = PEER_MESSAGE_BYTES_MAX;
 const ITEMS_MAX: usize = 1 << 20;
 
 /// Where a payload stands is of no use on another node: it comes along.
-const ELSEWHERE: PayloadRef = PayloadRef { index: 0, offset: 0, length: 0 };
+const ELSEWHERE: PayloadRef = PayloadRef { place: Place::Entry(0), offset: 0, length: 0 };
 /// What a peer's failure is called here.
 const FAILED_THERE: &str = "the shard's leader could not do it; try again";
 const UNKNOWN_THERE: &str = "nobody knows whether the shard did it; retry with the same id or dedup key";
@@ -650,6 +651,15 @@ fn encode_answer(answer: &Answer, out: &mut Writer<'_>) {
             out.u8(9);
             out.option(*at, |out, at| out.u64(at.0));
         }
+        Answer::Spilled(Spilled { payloads, next }) => {
+            out.u8(10);
+            out.u32(*payloads);
+            out.option(*next, |out, next| out.u128(next.0));
+        }
+        Answer::Thawed(thawed) => {
+            out.u8(11);
+            out.bool(*thawed);
+        }
     }
 }
 
@@ -694,6 +704,11 @@ fn decode_answer(input: &mut Reader<'_>) -> Result<Answer, Malformed> {
             _ => return Err(Malformed("claim")),
         }),
         9 => Answer::Fenced(input.option("fenced", |input| Ok(UnixMillis(input.u64("fenced")?)))?),
+        10 => {
+            let payloads = input.u32("payloads")?;
+            Answer::Spilled(Spilled { payloads, next: input.option("next", read_id)? })
+        }
+        11 => Answer::Thawed(input.bool("thawed")?),
         _ => return Err(Malformed("answer")),
     })
 }

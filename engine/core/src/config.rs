@@ -1,5 +1,6 @@
 //! What a core is told at its start.
 
+use overtake_base::limits::{BLOCK_MESSAGES_MAX, BLOCK_PAYLOAD_BYTES_TARGET};
 use overtake_base::{CoreId, NodeId, ShardId};
 
 /// Everything a core must know; the same on every start of one data folder, but for the seed, addresses and access.
@@ -49,6 +50,70 @@ pub struct CoreConfig {
     pub snapshot_part_bytes: usize,
     /// Accepted bytes that wait for the disk, at most; beyond it enqueues are refused.
     pub backlog_bytes_max: usize,
+    /// What is kept in memory, and what goes into blocks.
+    pub cold: ColdConfig,
+    /// How fast what is on disk is looked through.
+    pub scrub: ScrubConfig,
+}
+
+/// How fast what is on disk is looked through for damage.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ScrubConfig {
+    /// From one batch or block to the next, in nanoseconds.
+    pub piece_every_ns: u64,
+    /// From the beginning of one pass to that of the next, in nanoseconds; a pass may take longer.
+    pub pass_every_ns: u64,
+}
+
+impl Default for ScrubConfig {
+    /// About 4 MiB a second of blocks, and all of it once a day.
+    fn default() -> Self {
+        Self { piece_every_ns: 250_000_000, pass_every_ns: 24 * 3_600 * 1_000_000_000 }
+    }
+}
+
+/// How much of the backlog this core keeps in memory and in its journal; what is beyond goes into blocks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ColdConfig {
+    /// Bytes of one lane file; cannot be changed for a folder that has some.
+    pub lane_file_bytes: u64,
+    /// Lane files' worth of unneeded bytes before they are cleaned, besides half of what is needed.
+    pub spare_files: u64,
+    /// Messages and dead letters in memory, of all shards of this core.
+    pub hot_messages_max: u64,
+    /// Bytes of journal segments that are needed.
+    pub journal_bytes_max: u64,
+    /// Visible messages of a lane that stay in memory in front of its runs; less where there are very many lanes.
+    pub keep_messages: u32,
+    /// Fewest messages of a run.
+    pub run_messages_min: u32,
+    /// Most messages and payload bytes of a block.
+    pub block_messages_max: u32,
+    /// See there.
+    pub block_bytes: u64,
+    /// Runs come back so long before their first message is due or expires, in milliseconds.
+    pub lead_ms: u64,
+    /// Runs whose messages expire within this time of each other are left to end as a whole, in milliseconds.
+    pub slack_ms: u64,
+}
+
+impl ColdConfig {
+    /// For a node of so many cores.
+    #[must_use]
+    pub fn of_cores(cores: u16) -> Self {
+        Self {
+            lane_file_bytes: 32 * 1024 * 1024,
+            spare_files: 6,
+            hot_messages_max: 200_000,
+            journal_bytes_max: 768 * 1024 * 1024 / u64::from(cores.max(1)),
+            keep_messages: 4_096,
+            run_messages_min: 64,
+            block_messages_max: BLOCK_MESSAGES_MAX,
+            block_bytes: BLOCK_PAYLOAD_BYTES_TARGET,
+            lead_ms: 3_000,
+            slack_ms: 500,
+        }
+    }
 }
 
 /// Another node of the cluster.

@@ -16,6 +16,7 @@ use overtake_base::limits::CLIENT_ID_SKEW_MS_MAX;
 use overtake_base::planted::{Bug, is_planted};
 use overtake_base::{Level, MessageId, QueueConfig, ShardId, UnixMillis};
 use overtake_queue::answer::{Answer, EnqueueOutcome, KeyState, PendingClaim};
+use overtake_queue::cold::Loaded;
 use overtake_queue::command::{Command, NewMessage, RefusedReason, VisibleWhen};
 use overtake_wire::message::{Delay, EnqueueMessage, Enqueued, Refusal, Response};
 use std::collections::BTreeMap;
@@ -616,18 +617,24 @@ impl Core {
 
     /// Takes an enqueue of a shard of this core. Where the disk has no room or is behind, nothing is stored, whoever asks;
     /// repeats are answered, and the refusals are counted before they are.
-    pub(crate) fn submit_enqueue(&mut self, caller: Caller, shard: ShardId, command: Command) {
+    pub(crate) fn submit_enqueue(
+        &mut self,
+        caller: Caller,
+        shard: ShardId,
+        command: Command,
+        loaded: &Loaded,
+    ) {
         let no_room = self.no_disk_room();
         let now = self.time;
         let Some(replica) = self.replicas.get_mut(&shard) else { return };
         let Some(reason) = no_room else {
             let queue = queue_of(&command);
-            return replica.submit(command, CommandCaller { caller: Some(caller), queue });
+            return replica.submit(command, CommandCaller::of(caller, queue));
         };
         let (queue, machine) = (queue_of(&command), &replica.machine);
         let outcome_of = |message: &NewMessage, claimed: bool| {
             let key = message.dedup_key.as_ref();
-            let lives = machine.id_lookup(queue, message.id, now);
+            let lives = machine.id_lookup(queue, message.id, now, loaded).unwrap_or(false);
             match key.filter(|_| !claimed).map_or(KeyState::Free, |key| machine.key_state(queue, key, now)) {
                 KeyState::Taken(first) => EnqueueOutcome::Duplicate(first),
                 KeyState::Pending(other) => EnqueueOutcome::Pending(other),
@@ -654,7 +661,7 @@ impl Core {
             return self.reply(caller, shard, Some(queue), reply);
         }
         let command = Command::NoteRefused { queue, reason, count };
-        replica.submit(command, CommandCaller { caller: Some(caller), queue });
+        replica.submit(command, CommandCaller::of(caller, queue));
         self.refusing.insert(caller, outcomes);
     }
 

@@ -5,18 +5,21 @@
 //! committed, and publishes heads that moved. No clock, disk, socket, thread or randomness in here: the shell and the
 //! simulator carry those, and the same events always give the same outputs.
 
+mod blocks;
 pub mod cache;
 mod calls;
 mod claim;
 pub mod clock;
 pub mod cluster;
 pub mod codec;
+mod cold;
 pub mod config;
 mod convert;
 mod directory;
 mod enqueue;
 mod errands;
 pub mod event;
+mod fetch;
 mod gather;
 pub mod identity;
 mod leaders;
@@ -31,6 +34,7 @@ mod quota;
 mod receive;
 mod redrive;
 mod replica;
+mod scrub;
 mod sessions;
 mod settle;
 mod snapshots;
@@ -41,13 +45,14 @@ mod view;
 mod waiting;
 
 pub use cluster::Address;
-pub use config::{CoreConfig, PeerConfig, Rights, TenantConfig, TokenConfig};
+pub use config::{ColdConfig, CoreConfig, PeerConfig, Rights, ScrubConfig, TenantConfig, TokenConfig};
 pub use convert::{dead_letter, peeked};
 pub use event::{Event, Output, SessionId};
 
 use crate::calls::{LocalReply, PendingCall};
 use crate::clock::ShardClock;
 use crate::cluster::ClusterMap;
+use crate::cold::Cold;
 use crate::directory::{DirectoryCopy, DirectoryHost};
 use crate::errands::Errand;
 use crate::leaders::Leaders;
@@ -57,6 +62,7 @@ use crate::metrics::Counters;
 use crate::quota::{Quotas, TenantRates};
 use crate::receive::{Waiting, WakeTimers};
 use crate::replica::Replica;
+use crate::scrub::Scrub;
 use crate::sessions::Sessions;
 use crate::snapshots::Snapshots;
 use crate::storage::Storage;
@@ -127,6 +133,8 @@ pub struct Core {
     pub(crate) ids: Random,
     pub(crate) last_id: MessageId,
     pub(crate) storage: Storage,
+    pub(crate) cold: Cold,
+    pub(crate) scrub: Scrub,
     pub(crate) replicas: BTreeMap<ShardId, Replica>,
     pub(crate) directory: DirectoryCopy,
     pub(crate) host: Option<DirectoryHost>,
@@ -184,6 +192,8 @@ impl Core {
             next_held_ns: 0,
             telling: Telling::default(),
             snapshots: Snapshots::default(),
+            cold: Cold::new(&config.cold),
+            scrub: Scrub::default(),
             now,
             time: UnixMillis(0),
             clock: ShardClock::new(),
@@ -250,6 +260,8 @@ impl Core {
         self.ask_for_room();
         self.expire_calls();
         self.tick_groups();
+        self.manage_cold();
+        self.go_on_scrubbing();
         for _ in 0..DRAIN_ROUNDS_MAX {
             let progress = self.propose_and_apply()
                 | self.take_local_replies()
@@ -282,10 +294,10 @@ impl Core {
         let tick = self.next_tick_ns.filter(|_| !self.retired);
         let call_end = self.call_ends.front().map(|(end_ns, _)| *end_ns);
         let heads = self.telling.next_wake();
-        let snapshots = self.snapshots.next_wake();
-        let storage = self.storage.next_wake();
-        let own = [shard_deadline, ask, self.timers.next(), storage, tick, call_end, heads, snapshots];
-        own.into_iter().flatten().min()
+        let scrub = self.scrub.next_wake().filter(|_| !self.stopping && self.storage.is_running());
+        let disk = [self.storage.next_wake(), self.cold.next_wake(), scrub, self.snapshots.next_wake()];
+        let own = [shard_deadline, ask, self.timers.next(), tick, call_end, heads];
+        own.into_iter().chain(disk).flatten().min()
     }
 
     /// The shards that this core leads, with the term it leads them in.

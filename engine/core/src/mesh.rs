@@ -3,7 +3,7 @@
 use crate::cluster::Address;
 use crate::identity::Tenant;
 use crate::page::Page;
-pub use crate::snapshots::{SnapshotAsk, SnapshotPart, StateHead, StatePart};
+pub use crate::snapshots::{BlockBytes, SnapshotAsk, SnapshotPart, StateHead, StatePart};
 use bytes::Bytes;
 use overtake_base::{MessageId, NodeId, QueueId, ShardId, UnixMillis};
 use overtake_queue::answer::{Answer, DeadLetterView, Delivery, KeyState, MessageView, QueueStats, Summary};

@@ -19,6 +19,15 @@ pub(crate) struct Counters {
     pub payload_reads: u64,
     pub checkpoints: u64,
     pub peer_messages_refused: u64,
+    pub spills: u64,
+    pub thaws: u64,
+    pub blocks_drafted: u64,
+    pub blocks_written: u64,
+    pub blocks_freed: u64,
+    pub requests_blocked: u64,
+    pub scrubbed_bytes: u64,
+    pub scrub_passes: u64,
+    pub damage_found: u64,
 }
 
 impl Counters {
@@ -37,9 +46,31 @@ impl Counters {
 }
 
 impl Core {
+    /// What happened to cold messages since this core started, by name, so that a run without any is seen.
+    #[must_use]
+    pub fn cold_counts(&self) -> [(&'static str, u64); 10] {
+        let counters = &self.counters;
+        let lanes = self.storage.lanes().map(overtake_log::lanes::Lanes::usage).unwrap_or_default();
+        [
+            ("spills", counters.spills),
+            ("thaws", counters.thaws),
+            ("blocks drafted", counters.blocks_drafted),
+            ("blocks written", counters.blocks_written),
+            ("blocks freed", counters.blocks_freed),
+            ("requests that waited for blocks", counters.requests_blocked),
+            ("bytes of blocks copied", lanes.bytes_copied),
+            ("bytes looked through", counters.scrubbed_bytes),
+            ("passes over the disk", counters.scrub_passes),
+            ("places found damaged before they were needed", counters.damage_found),
+        ]
+    }
+
     /// This core's values; those of several cores are added up.
     pub(crate) fn own_metrics(&self) -> Vec<Metric> {
         let usage = self.storage.usage();
+        let lanes = self.storage.lanes().map(overtake_log::lanes::Lanes::usage).unwrap_or_default();
+        let hot: usize = self.replicas.values().map(|replica| replica.machine.hot_messages()).sum();
+        let cold: u64 = self.replicas.values().map(|replica| replica.machine.cold_messages()).sum();
         let counters = &self.counters;
         let counted = [
             ("overtake_requests_total", counters.requests),
@@ -51,6 +82,16 @@ impl Core {
             ("overtake_checkpoints_total", counters.checkpoints),
             ("overtake_peer_messages_refused_total", counters.peer_messages_refused),
             ("overtake_journal_written_bytes_total", usage.bytes_written),
+            ("overtake_spills_total", counters.spills),
+            ("overtake_thaws_total", counters.thaws),
+            ("overtake_blocks_written_total", counters.blocks_written),
+            ("overtake_blocks_freed_total", counters.blocks_freed),
+            ("overtake_requests_blocked_total", counters.requests_blocked),
+            ("overtake_lanes_written_bytes_total", lanes.bytes_written),
+            ("overtake_lanes_copied_bytes_total", lanes.bytes_copied),
+            ("overtake_scrubbed_bytes_total", counters.scrubbed_bytes),
+            ("overtake_scrub_passes_total", counters.scrub_passes),
+            ("overtake_scrub_damage_total", counters.damage_found),
         ];
         let own_queues = if self.host.is_some() { self.directory.len() } else { 0 };
         let measured = [
@@ -63,6 +104,11 @@ impl Core {
             ("overtake_journal_segments", usage.segments_live as f64),
             ("overtake_journal_file_bytes", usage.file_bytes as f64),
             ("overtake_journal_backlog_bytes", usage.backlog_bytes as f64),
+            ("overtake_lane_file_bytes", lanes.file_bytes as f64),
+            ("overtake_lane_live_bytes", lanes.live_bytes as f64),
+            ("overtake_messages_in_memory", hot as f64),
+            ("overtake_messages_on_disk_only", cold as f64),
+            ("overtake_blocked_requests", self.cold.blocked() as f64),
             ("overtake_entry_cache_bytes", self.storage.cache_bytes() as f64),
             ("overtake_disk_full", f64::from(u8::from(self.storage.is_full()))),
         ];

@@ -6,6 +6,7 @@ use crate::replica::Seen;
 use crate::{Core, Output};
 use bytes::Bytes;
 use overtake_base::{NodeId, ShardId};
+use overtake_queue::cold::Loaded;
 use overtake_replication::Group;
 use overtake_replication::types::GroupOutput;
 use std::collections::BTreeMap;
@@ -219,6 +220,9 @@ impl Core {
         if (before.term, before.leader) != (now.term, now.leader) {
             self.tell_leader(shard, now.term, now.leader);
         }
+        if now.serves != before.serves {
+            self.lead_changed(shard);
+        }
         if now.serves && (!before.serves || before.term != now.term) {
             self.lead_since_ns.insert(shard, self.now.monotonic_ns);
             self.lead_began(shard);
@@ -232,7 +236,7 @@ impl Core {
         let dropped = if replica.serves() { Vec::new() } else { replica.drop_reads() };
         let any = !ready.is_empty() || !dropped.is_empty();
         for (caller, read) in ready {
-            self.read(caller, shard, read);
+            self.read(caller, shard, read, Loaded::default());
         }
         for (caller, read) in dropped {
             self.not_leader(caller, shard, ShardRequest::Read(read));

@@ -8,14 +8,14 @@ use crate::cache::EntryCache;
 use crate::mesh::{Caller, Read};
 use bytes::Bytes;
 use core::cell::Cell;
-use overtake_base::{Malformed, NodeId, QueueId, ShardId, UnixMillis};
-use overtake_queue::answer::Answer;
+use overtake_base::{BlockId, Malformed, NodeId, QueueId, ShardId, UnixMillis};
+use overtake_queue::answer::{Answer, Place};
 use overtake_queue::command::{Batch, Command, LevelChoice, NewMessage, RedriveSelection};
 use overtake_queue::entry::encode_batch;
 use overtake_queue::machine::Machine;
 use overtake_replication::Group;
 use overtake_replication::types::LogEntry;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Bytes that one log entry holds before the next one is begun.
 const ENTRY_BYTES_TARGET: usize = 1024 * 1024;
@@ -42,6 +42,15 @@ pub struct Replica {
     tick_proposed: bool,
     /// Index of the newest checkpoint that is durable.
     pub checkpoint_index: u64,
+    /// A spill is on its way through the log.
+    pub spilling: bool,
+    /// Blocks that nothing needs any more, and the log index since when: they are free once no checkpoint that recovery
+    /// may begin with is older.
+    pub gone_blocks: Vec<(u64, BlockId)>,
+    /// Blocks that recovery found on disk, until their log entries are applied.
+    pub unswept: BTreeSet<BlockId>,
+    /// How many messages the leases on their way ask for, by queue.
+    leasing: BTreeMap<QueueId, u64>,
     /// The machine's next deadline, until the next entry is applied: it is asked for several times a turn.
     deadline: Cell<Option<UnixMillis>>,
 }
@@ -86,6 +95,35 @@ pub struct CommandCaller {
     pub caller: Option<Caller>,
     /// The queue.
     pub queue: QueueId,
+    /// What the core's own command was.
+    pub own: Own,
+    /// How many messages a lease asks for; [`Replica::submit`] knows.
+    leased: u64,
+}
+
+impl CommandCaller {
+    /// Somebody who waits.
+    #[must_use]
+    pub const fn of(caller: Caller, queue: QueueId) -> Self {
+        Self { caller: Some(caller), queue, own: Own::Other, leased: 0 }
+    }
+
+    /// The core itself.
+    #[must_use]
+    pub const fn own(queue: QueueId, own: Own) -> Self {
+        Self { caller: None, queue, own, leased: 0 }
+    }
+}
+
+/// Commands of a core's own that it wants to hear of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Own {
+    /// Nothing to be heard of.
+    Other,
+    /// A spill.
+    Spill,
+    /// A thaw of this block.
+    Thaw(BlockId),
 }
 
 struct Proposed {
@@ -139,6 +177,10 @@ impl Replica {
             last_read: 0,
             tick_proposed: false,
             checkpoint_index,
+            spilling: false,
+            gone_blocks: Vec::new(),
+            unswept: BTreeSet::new(),
+            leasing: BTreeMap::new(),
             deadline: Cell::new(None),
         }
     }
@@ -211,7 +253,11 @@ impl Replica {
     }
 
     /// Takes a command into this turn's entry.
-    pub fn submit(&mut self, command: Command, caller: CommandCaller) {
+    pub fn submit(&mut self, command: Command, mut caller: CommandCaller) {
+        if let Command::Lease { lease, .. } = &command {
+            caller.leased = u64::from(lease.max);
+            *self.leasing.entry(caller.queue).or_default() += caller.leased;
+        }
         let bytes = encoded_bytes(&command);
         let target = ENTRY_BYTES_TARGET.min(self.entry_bytes_max / 2);
         let full = self.open.back().is_none_or(|open| open.bytes + bytes > target && open.bytes > 0);
@@ -225,15 +271,29 @@ impl Replica {
         }
     }
 
+    /// How many messages the leases on their way ask for: they take them before any lease that comes now.
+    #[must_use]
+    pub fn leasing(&self, queue: QueueId) -> u64 {
+        self.leasing.get(&queue).copied().unwrap_or(0)
+    }
+
+    fn lease_done(&mut self, caller: CommandCaller) {
+        if let Some(leasing) = self.leasing.get_mut(&caller.queue).filter(|_| caller.leased > 0) {
+            *leasing -= caller.leased;
+            if *leasing == 0 {
+                self.leasing.remove(&caller.queue);
+            }
+        }
+    }
+
     /// Proposes what was submitted, and a tick where one is due. Gives back the callers that cannot be served now.
     pub fn propose(&mut self, now: UnixMillis, refused: &mut Vec<CommandDone>) {
         if !self.serves() {
             let open = core::mem::take(&mut self.open).into_iter();
-            let commands = open.flat_map(|open| open.commands.into_iter().zip(open.callers));
-            refused.extend(commands.map(|(command, caller)| CommandDone {
-                caller,
-                outcome: CommandOutcome::NotLeader(command),
-            }));
+            for (command, caller) in open.flat_map(|open| open.commands.into_iter().zip(open.callers)) {
+                self.lease_done(caller);
+                refused.push(CommandDone { caller, outcome: CommandOutcome::NotLeader(command) });
+            }
             return;
         }
         if self.open.is_empty() && self.next_deadline() <= now {
@@ -250,16 +310,17 @@ impl Replica {
                 Some(Ok((term, index))) => self.proposed.push_back(Proposed { term, index, callers }),
                 Some(Err(_)) if !self.group.is_alone() => {
                     self.tick_proposed = false;
-                    let again = |(command, caller)| CommandDone {
-                        caller,
-                        outcome: CommandOutcome::NotLeader(command),
-                    };
-                    refused.extend(batch.commands.into_iter().zip(callers).map(again));
+                    for (command, caller) in batch.commands.into_iter().zip(callers) {
+                        self.lease_done(caller);
+                        refused.push(CommandDone { caller, outcome: CommandOutcome::NotLeader(command) });
+                    }
                 }
                 Some(Err(_)) | None => {
                     self.tick_proposed = false;
-                    let not_stored = |caller| CommandDone { caller, outcome: CommandOutcome::NotStored };
-                    refused.extend(callers.into_iter().map(not_stored));
+                    for caller in callers {
+                        self.lease_done(caller);
+                        refused.push(CommandDone { caller, outcome: CommandOutcome::NotStored });
+                    }
                 }
             }
         }
@@ -276,7 +337,7 @@ impl Replica {
         if !entry.data.is_empty() {
             self.machine.apply(entry.index, &entry.data, &mut answers)?;
             self.deadline.set(None);
-            cache.insert(self.shard, entry.index, entry.data.clone());
+            cache.insert(self.shard, Place::Entry(entry.index), entry.data.clone());
             self.tick_proposed = false;
         }
         self.group.applied(entry.index);
@@ -284,10 +345,11 @@ impl Replica {
             let Some(proposed) = self.proposed.pop_front() else { break };
             let ours = proposed.index == entry.index && proposed.term == entry.term;
             let mut answers = if ours { core::mem::take(&mut answers) } else { Vec::new() }.into_iter();
-            done.extend(proposed.callers.into_iter().map(|caller| CommandDone {
-                caller,
-                outcome: answers.next().map_or(CommandOutcome::Unknown, CommandOutcome::Answered),
-            }));
+            for caller in proposed.callers {
+                self.lease_done(caller);
+                let outcome = answers.next().map_or(CommandOutcome::Unknown, CommandOutcome::Answered);
+                done.push(CommandDone { caller, outcome });
+            }
         }
         Ok(())
     }
@@ -351,11 +413,13 @@ fn encoded_bytes(command: &Command) -> usize {
                 picks * RECEIPT_BYTES + lease.worker.as_ref().map_or(0, |worker| worker.len())
             }
             Command::Configure { .. } => CONFIG_BYTES,
+            Command::Thaw { records, .. } => records.len(),
             Command::Delete { .. }
             | Command::Cancel { .. }
             | Command::Purge { .. }
             | Command::PurgeDeadLetters { .. }
             | Command::RedriveTurns { .. }
-            | Command::NoteRefused { .. } => 0,
+            | Command::NoteRefused { .. }
+            | Command::Spill { .. } => 0,
         }
 }

@@ -3,7 +3,8 @@
 //! A snapshot is the state of a shard at one index of its log, as a checkpoint has it, and the older log entries that the
 //! state refers to. It travels in *parts* that the replica which is rebuilt asks for one by one: first the entries, up to
 //! where the log is by then (they are the same on every replica and never change, so what has arrived is of use whoever
-//! sends the rest), then the state at the index where the entries end. `give` is the side that has it, `take` the other.
+//! sends the rest), then the state at the index where the entries end, then the blocks of cold messages that the state names
+//! and the replica lacks (also the same everywhere). `give` is the side that has it, `take` the other.
 //!
 //! Only one part is under way at a time, the next one is asked for when this one is durable, and none is given while the
 //! giver's own journal has much to write: live traffic comes first.
@@ -12,8 +13,8 @@ mod give;
 mod take;
 
 use crate::cluster::Address;
-use overtake_base::ShardId;
 use overtake_base::hash::Map;
+use overtake_base::{BlockId, ShardId};
 use overtake_replication::types::LogEntry;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -27,6 +28,23 @@ pub enum SnapshotPart {
     Entries { first: u64, entries: Vec<LogEntry> },
     /// Some bytes of the state.
     State(StatePart),
+    /// Some bytes of a block.
+    Block(BlockBytes),
+}
+
+/// Some bytes of a block of cold messages.
+#[derive(Clone, Debug)]
+pub struct BlockBytes {
+    /// Which.
+    pub block: BlockId,
+    /// Length of its records, which come first.
+    pub records: u64,
+    /// Length of all of it.
+    pub length: u64,
+    /// Where the bytes belong.
+    pub offset: u64,
+    /// The bytes.
+    pub bytes: bytes::Bytes,
 }
 
 /// Some bytes of a state.
@@ -66,6 +84,8 @@ pub struct SnapshotAsk {
     pub staged: Option<(u64, u64)>,
     /// The index of the state of which it has so many bytes.
     pub state: Option<(u64, u64)>,
+    /// The block that it lacks, once it has the whole state, and of which it has so many bytes.
+    pub block: Option<(u64, u64)>,
 }
 
 /// See the module's text.
@@ -75,6 +95,10 @@ pub(crate) struct Snapshots {
     asks: VecDeque<(Address, SnapshotAsk)>,
     /// Entries that are being read for a part.
     readings: Map<u64, give::Reading>,
+    /// Blocks that are being read for a part.
+    block_readings: Map<u64, (Address, SnapshotAsk)>,
+    /// Until then no more messages are taken out of memory, so that a state can be taken that only knows durable blocks.
+    hold_spills_ns: u64,
     next_part_ns: u64,
     wake_ns: Option<u64>,
     incoming: BTreeMap<ShardId, take::Incoming>,
@@ -86,6 +110,16 @@ impl Snapshots {
     /// The first entry of a shard that must be kept for whoever is being rebuilt.
     pub(crate) fn first_kept(&self, shard: ShardId) -> u64 {
         self.outgoing.get(&shard).map_or(u64::MAX, give::Outgoing::first_kept)
+    }
+
+    /// Blocks of the shard must be kept for whoever is being rebuilt.
+    pub(crate) fn keeps_blocks(&self, shard: ShardId) -> bool {
+        self.outgoing.contains_key(&shard)
+    }
+
+    /// No more messages are to be taken out of memory now.
+    pub(crate) fn holds_spills(&self, now_ns: u64) -> bool {
+        now_ns < self.hold_spills_ns
     }
 
     /// When something is to be done though nothing happened.

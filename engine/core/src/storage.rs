@@ -1,23 +1,24 @@
 //! The core's disk: recovery, the journal, group outputs on their way to it, payloads that are read back, checkpoints.
 
+use crate::blocks::Drafts;
+use crate::cold::ReadFor;
 use crate::config::CoreConfig;
 use crate::directory::DirectoryHost;
-use crate::mesh::{Caller, ShardReply};
-use crate::page::Page;
+use crate::fetch::Fetches;
 use crate::replica::{Replica, Seen};
 use crate::{Core, Output};
 use bytes::Bytes;
 use overtake_base::hash::Map;
 use overtake_base::planted::{Bug, is_planted};
-use overtake_base::{MessageId, NodeId, QueueId, ShardId};
+use overtake_base::{BlockId, NodeId, QueueId, ShardId};
 use overtake_log::disk::{DiskCompletion, DiskOperation};
+use overtake_log::lanes::{BlockPart, LANES_OPERATION, Lanes, LanesConfig, LanesRecovery, NewBlock};
 use overtake_log::{
     BatchNumber, EntryRead, Journal, JournalConfig, JournalError, JournalUsage, ReadError, Record, Recovered,
     RecoveredShard, Recovery,
 };
-use overtake_queue::answer::{DeadLetterView, Delivery, MessageView, PayloadRef};
+use overtake_queue::answer::Place;
 use overtake_queue::directory::Directory;
-use overtake_queue::entry::{Payload, read_payload};
 use overtake_queue::machine::Machine;
 use overtake_replication::types::{EntryKind, GroupConfig, GroupOutput, HardState, LogEntry, RecoveredGroup};
 use overtake_replication::{Group, GroupError};
@@ -33,6 +34,10 @@ const RETRY_FULL_NS: u64 = 1_000_000_000;
 /// See the module's text.
 pub(crate) struct Storage {
     phase: Phase,
+    lanes: LanesPhase,
+    /// What the journal holds, until the lanes are open too.
+    recovered: Option<Recovered>,
+    pub(crate) drafts: Drafts,
     operations: Vec<DiskOperation>,
     /// Group outputs that become durable with a batch, oldest first.
     persisting: VecDeque<Persisting>,
@@ -40,8 +45,8 @@ pub(crate) struct Storage {
     newest_batch: BatchNumber,
     /// Stretches of entries that are read for followers.
     stretches: Map<u64, Stretch>,
-    fetches: Map<u64, Fetch>,
-    cache: crate::cache::EntryCache,
+    pub(crate) fetches: Fetches,
+    pub(crate) cache: crate::cache::EntryCache,
     checkpoints: Checkpoints,
     vouch_at_ns: Option<u64>,
     retry_full_at_ns: Option<u64>,
@@ -72,6 +77,12 @@ enum Phase {
     Failed,
 }
 
+enum LanesPhase {
+    Recovering(LanesRecovery),
+    Running(Lanes),
+    Failed,
+}
+
 /// Progress of checkpointing: one shard after the other, so that each stalls the core only briefly.
 #[derive(Default)]
 struct Checkpoints {
@@ -97,47 +108,6 @@ struct ReadyCheckpoint {
 /// Rounds of checkpoints after which nothing is kept but what lives.
 const ROUNDS_TO_FREE: u8 = 2;
 
-/// Replies that need payloads.
-pub(crate) enum FetchKind {
-    Leased(Vec<Delivery>),
-    /// With the id up to which the page is whole, where there is more.
-    Peeked(Vec<MessageView>, Option<MessageId>),
-    Dead(Vec<DeadLetterView>, Option<MessageId>),
-}
-
-impl FetchKind {
-    fn payloads(&self) -> Vec<PayloadRef> {
-        match self {
-            Self::Leased(items) => items.iter().map(|item| item.payload).collect(),
-            Self::Peeked(items, _) => items.iter().map(|item| item.payload).collect(),
-            Self::Dead(items, _) => items.iter().map(|item| item.payload).collect(),
-        }
-    }
-
-    fn with(self, payloads: Vec<Payload>) -> ShardReply {
-        match self {
-            Self::Leased(items) => ShardReply::Leased(items.into_iter().zip(payloads).collect()),
-            Self::Peeked(items, upto) => {
-                ShardReply::Peeked(Page { items: items.into_iter().zip(payloads).collect(), upto })
-            }
-            Self::Dead(items, upto) => {
-                ShardReply::DeadLetters(Page { items: items.into_iter().zip(payloads).collect(), upto })
-            }
-        }
-    }
-}
-
-struct Fetch {
-    caller: Caller,
-    shard: ShardId,
-    queue: QueueId,
-    kind: FetchKind,
-    references: Vec<PayloadRef>,
-    payloads: Vec<Option<Payload>>,
-    /// Entries being read.
-    reading: usize,
-}
-
 impl Storage {
     pub(crate) fn new(config: &CoreConfig) -> Self {
         let journal = JournalConfig {
@@ -151,11 +121,19 @@ impl Storage {
         };
         Self {
             phase: Phase::Recovering(Recovery::new(journal)),
+            lanes: LanesPhase::Recovering(LanesRecovery::new(LanesConfig {
+                store: config.store,
+                core: config.core,
+                file_bytes: config.cold.lane_file_bytes,
+                spare_files: config.cold.spare_files,
+            })),
+            recovered: None,
+            drafts: Drafts::default(),
             operations: Vec::new(),
             persisting: VecDeque::new(),
             newest_batch: 0,
             stretches: Map::default(),
-            fetches: Map::default(),
+            fetches: Fetches::default(),
             cache: crate::cache::EntryCache::new(config.cache_bytes),
             checkpoints: Checkpoints::default(),
             vouch_at_ns: None,
@@ -165,7 +143,98 @@ impl Storage {
 
     /// True where there is no room for what grows.
     pub(crate) fn is_full(&self) -> bool {
-        matches!(&self.phase, Phase::Running(journal) if journal.disk_full())
+        matches!(&self.phase, Phase::Running(journal) if journal.disk_full()) || self.lanes_full()
+    }
+
+    /// True where there is no room for blocks.
+    pub(crate) fn lanes_full(&self) -> bool {
+        self.lanes().is_some_and(Lanes::disk_full)
+    }
+
+    /// Everything is recovered, and the disk has not failed.
+    pub(crate) fn is_running(&self) -> bool {
+        matches!((&self.phase, &self.lanes), (Phase::Running(_), LanesPhase::Running(_)))
+    }
+
+    pub(crate) fn lanes(&self) -> Option<&Lanes> {
+        if let LanesPhase::Running(lanes) = &self.lanes { Some(lanes) } else { None }
+    }
+
+    pub(crate) fn lanes_mut(&mut self) -> Option<&mut Lanes> {
+        if let LanesPhase::Running(lanes) = &mut self.lanes { Some(lanes) } else { None }
+    }
+
+    pub(crate) fn flush_lanes(&mut self) {
+        if let LanesPhase::Running(lanes) = &mut self.lanes {
+            lanes.flush(&mut self.operations);
+        }
+    }
+
+    /// Asks for a part of a block; false where it is not on disk.
+    pub(crate) fn read_block(&mut self, shard: ShardId, block: BlockId, part: BlockPart, token: u64) -> bool {
+        let LanesPhase::Running(lanes) = &mut self.lanes else { return false };
+        lanes.read(shard, block, part, token, &mut self.operations)
+    }
+
+    /// Reads the next piece of the journal or the lane files to see whether it is what was written; false at the end.
+    pub(crate) fn scrub(&mut self, lanes: bool) -> bool {
+        match (&mut self.phase, &mut self.lanes) {
+            (Phase::Running(journal), _) if !lanes => journal.scrub(&mut self.operations),
+            (_, LanesPhase::Running(open)) if lanes => open.scrub(&mut self.operations),
+            _ => false,
+        }
+    }
+
+    /// Asks for a log entry; false where the journal does not hold it.
+    pub(crate) fn read_entry(&mut self, shard: ShardId, index: u64, token: u64) -> bool {
+        let Phase::Running(journal) = &mut self.phase else { return false };
+        journal.read_entry(shard, index, token, &mut self.operations)
+    }
+
+    pub(crate) fn write_block(&mut self, new: &NewBlock) {
+        if let LanesPhase::Running(lanes) = &mut self.lanes {
+            lanes.write(new);
+            lanes.flush(&mut self.operations);
+        }
+    }
+
+    /// Writes a block that another replica gave. False where it cannot be.
+    pub(crate) fn store_block(
+        &mut self,
+        shard: ShardId,
+        block: BlockId,
+        records: Bytes,
+        payloads: Bytes,
+    ) -> bool {
+        let LanesPhase::Running(lanes) = &mut self.lanes else { return false };
+        let stored = lanes.store(shard, block, records, payloads);
+        lanes.flush(&mut self.operations);
+        stored
+    }
+
+    /// The shard's state is another one: what its log wanted written is of no use.
+    pub(crate) fn forget_drafts(&mut self, shard: ShardId) {
+        for block in self.drafts.forget_shard(shard) {
+            if let LanesPhase::Running(lanes) = &mut self.lanes {
+                lanes.forget_unwritten(shard, block);
+            }
+        }
+    }
+
+    /// Shards that need the journal's oldest segment, each with its highest index there.
+    pub(crate) fn pinning(&self) -> Vec<(ShardId, u64)> {
+        if let Phase::Running(journal) = &self.phase { journal.pinning() } else { Vec::new() }
+    }
+
+    /// Checkpoints the shard so many times, soon.
+    pub(crate) fn want_checkpoints(&mut self, shard: ShardId, times: usize) {
+        self.checkpoints.waiting.extend(core::iter::repeat_n(shard, times));
+    }
+
+    /// Nothing is answered from this disk any more.
+    pub(crate) fn fail(&mut self) {
+        self.phase = Phase::Failed;
+        self.lanes = LanesPhase::Failed;
     }
 
     /// Accepted bytes that wait for the disk.
@@ -243,6 +312,9 @@ impl Core {
         if let Phase::Recovering(recovery) = &mut self.storage.phase {
             recovery.start(&mut self.storage.operations);
         }
+        if let LanesPhase::Recovering(recovery) = &mut self.storage.lanes {
+            recovery.start(&mut self.storage.operations);
+        }
         self.put_out_operations();
     }
 
@@ -252,13 +324,17 @@ impl Core {
 
     /// Takes a disk completion.
     pub(crate) fn disk(&mut self, completion: DiskCompletion) {
+        if completion.id & LANES_OPERATION != 0 {
+            return self.lanes_disk(completion);
+        }
         match core::mem::replace(&mut self.storage.phase, Phase::Failed) {
             Phase::Recovering(mut recovery) => {
                 match recovery.complete(completion, &mut self.storage.operations) {
                     Ok(None) => self.storage.phase = Phase::Recovering(recovery),
                     Ok(Some((journal, recovered))) => {
                         self.storage.phase = Phase::Running(journal);
-                        self.recovered(recovered);
+                        self.storage.recovered = Some(recovered);
+                        self.recovered_both();
                     }
                     Err(error) => self.disk_failed(&error),
                 }
@@ -270,6 +346,9 @@ impl Core {
                     if let Some(written) = completed.checkpoint {
                         self.checkpoint_written(written.shard, written.index, written.written);
                     }
+                    if let Some(piece) = completed.scrubbed {
+                        self.scrubbed(piece);
+                    }
                     self.note_durable();
                 }
                 Err(error) => self.disk_failed(&error),
@@ -279,8 +358,50 @@ impl Core {
         self.put_out_operations();
     }
 
+    /// Takes a completion of the lanes.
+    fn lanes_disk(&mut self, completion: DiskCompletion) {
+        match core::mem::replace(&mut self.storage.lanes, LanesPhase::Failed) {
+            LanesPhase::Recovering(mut recovery) => {
+                match recovery.complete(completion, &mut self.storage.operations) {
+                    Ok(None) => self.storage.lanes = LanesPhase::Recovering(recovery),
+                    Ok(Some(lanes)) => {
+                        self.storage.lanes = LanesPhase::Running(lanes);
+                        self.recovered_both();
+                    }
+                    Err(error) => self.disk_failed(&error),
+                }
+            }
+            LanesPhase::Running(mut lanes) => {
+                match lanes.complete(completion, &mut self.storage.operations) {
+                    Ok(completed) => {
+                        self.storage.lanes = LanesPhase::Running(lanes);
+                        completed.written.into_iter().for_each(|key| self.block_written(key));
+                        completed.reads.into_iter().for_each(|read| self.block_read(read));
+                        if let Some(piece) = completed.scrubbed {
+                            self.scrubbed(piece);
+                        }
+                        self.pump_drafts();
+                    }
+                    Err(error) => self.disk_failed(&error),
+                }
+            }
+            LanesPhase::Failed => {}
+        }
+        self.put_out_operations();
+    }
+
+    /// The shards are made when both the journal and the lanes are open.
+    fn recovered_both(&mut self) {
+        if self.storage.is_running()
+            && let Some(recovered) = self.storage.recovered.take()
+        {
+            self.recovered(recovered);
+        }
+    }
+
     /// A disk that failed once is not trusted again: nothing more is answered from it.
     fn disk_failed(&mut self, error: &JournalError) {
+        self.storage.fail();
         self.fatal(format!("core {}: {error}", self.config.core));
     }
 
@@ -297,8 +418,13 @@ impl Core {
             }
             let found = recovered.shards.remove(&shard).unwrap_or_default();
             match self.recover_replica(shard, found) {
-                Ok(replica) => {
+                Ok(mut replica) => {
+                    if let Err(detail) = self.take_in_blocks(&mut replica) {
+                        self.fatal(detail);
+                        return self.storage.fail();
+                    }
                     self.replicas.insert(shard, replica);
+                    self.sweep_blocks(shard);
                 }
                 Err(detail) => return self.fatal(format!("core {core}: shard {shard}: {detail}")),
             }
@@ -408,7 +534,7 @@ impl Core {
 
     /// Proposes this turn's commands, takes the groups' outputs, applies what is committed. True where anything moved.
     pub(crate) fn propose_and_apply(&mut self) -> bool {
-        if !matches!(self.storage.phase, Phase::Running(_)) {
+        if !self.storage.is_running() {
             return false;
         }
         let mut moved = self.advance_start();
@@ -436,6 +562,9 @@ impl Core {
                 if !output.committed.is_empty() {
                     replica.group.trim();
                     self.learn_heads(shard);
+                    self.take_block_news(shard);
+                    self.look_at_thaws(shard);
+                    self.sweep_blocks(shard);
                 }
                 self.peers_told(shard, &mut output);
                 self.leader_seen(shard, before, now);
@@ -456,7 +585,7 @@ impl Core {
         self.fatal(format!(
             "a committed log entry cannot be read, another version wrote it or it is damaged: {detail}"
         ));
-        self.storage.phase = Phase::Failed;
+        self.storage.fail();
         false
     }
 
@@ -492,6 +621,7 @@ impl Core {
     pub(crate) fn write_journal(&mut self) {
         let now_ns = self.now.monotonic_ns;
         self.begin_checkpoints();
+        let full = self.storage.is_full();
         let Phase::Running(journal) = &mut self.storage.phase else { return };
         journal.flush(&mut self.storage.operations);
         let quiet = journal.usage().writes_in_flight == 0 && journal.backlog_bytes() == 0;
@@ -504,7 +634,7 @@ impl Core {
             _ => {}
         }
         match self.storage.retry_full_at_ns {
-            None if journal.disk_full() => self.storage.retry_full_at_ns = Some(now_ns + RETRY_FULL_NS),
+            None if full => self.storage.retry_full_at_ns = Some(now_ns + RETRY_FULL_NS),
             Some(at_ns) if at_ns <= now_ns => {
                 self.storage.retry_full_at_ns = None;
                 let checkpoints = &mut self.storage.checkpoints;
@@ -512,6 +642,9 @@ impl Core {
                     checkpoints.owed_to_full_disk = ROUNDS_TO_FREE;
                 }
                 journal.retry_allocation(&mut self.storage.operations);
+                if let LanesPhase::Running(lanes) = &mut self.storage.lanes {
+                    lanes.retry_allocation(&mut self.storage.operations);
+                }
             }
             _ => {}
         }
@@ -527,50 +660,6 @@ impl Core {
         sealed
     }
 
-    /// Completes a reply with the payloads it names, from memory or from disk.
-    pub(crate) fn fetch(&mut self, caller: Caller, shard: ShardId, queue: QueueId, kind: FetchKind) {
-        let references = kind.payloads();
-        let payloads = vec![None; references.len()];
-        let mut fetch = Fetch { caller, shard, queue, kind, references, payloads, reading: 0 };
-        let token = self.next_number();
-        let mut missing: Vec<u64> = Vec::new();
-        for (reference, payload) in fetch.references.iter().zip(&mut fetch.payloads) {
-            match self.storage.cache.get(shard, reference.index).map(|entry| read_payload(entry, *reference))
-            {
-                Some(Ok(read)) => *payload = Some(read),
-                Some(Err(malformed)) => {
-                    return self.payload_lost(shard, reference.index, &malformed.to_string());
-                }
-                None if missing.contains(&reference.index) => {}
-                None => missing.push(reference.index),
-            }
-        }
-        for index in &missing {
-            self.counters.payload_reads += 1;
-            let Phase::Running(journal) = &mut self.storage.phase else { return };
-            if !journal.read_entry(shard, *index, token, &mut self.storage.operations) {
-                return self.payload_lost(shard, *index, "the journal does not hold it");
-            }
-        }
-        self.put_out_operations();
-        fetch.reading = missing.len();
-        self.go_on_fetching(token, fetch);
-    }
-
-    fn go_on_fetching(&mut self, token: u64, fetch: Fetch) {
-        if fetch.reading > 0 {
-            self.storage.fetches.insert(token, fetch);
-            return;
-        }
-        let payloads: Vec<Payload> = fetch.payloads.into_iter().flatten().collect();
-        assert!(
-            payloads.len() == fetch.references.len(),
-            "a body would be delivered with another message's id"
-        );
-        let reply = fetch.kind.with(payloads);
-        self.reply(fetch.caller, fetch.shard, Some(fetch.queue), reply);
-    }
-
     fn entries_read(&mut self, reads: Vec<EntryRead>) {
         for EntryRead { token, shard, index, result } in reads {
             if let Err(ReadError::Damaged(error)) = &result {
@@ -583,19 +672,16 @@ impl Core {
                 self.stretch_read(token, index, result.ok());
                 continue;
             }
-            let Some(mut fetch) = self.storage.fetches.remove(&token) else { continue };
-            fetch.reading -= 1;
-            match result {
-                Ok(entry) => {
-                    if let Err(detail) = fill(&mut fetch, index, &entry) {
-                        return self.payload_lost(shard, index, &detail);
-                    }
-                    self.storage.cache.insert(shard, index, entry);
-                }
-                // The messages are gone (acked or expired) while they were read: there is nothing to hand out.
-                Err(_) => drop_entry(&mut fetch, index),
+            let place = Place::Entry(index);
+            if let Some((key, ReadFor::Draft(_))) = self.cold.reads.remove(&token) {
+                self.payload_collected(key, place, result.ok().as_ref());
+                continue;
             }
-            self.go_on_fetching(token, fetch);
+            match result {
+                Ok(entry) => self.payloads_fetched(token, shard, place, Some(entry)),
+                // The messages are gone (acked or expired) while they were read: there is nothing to hand out.
+                Err(_) => self.payloads_fetched(token, shard, place, None),
+            }
         }
     }
 
@@ -644,11 +730,6 @@ impl Core {
         }
     }
 
-    fn payload_lost(&mut self, shard: ShardId, index: u64, why: &str) {
-        self.fatal(format!("shard {shard}: the payload in log entry {index} cannot be read: {why}"));
-        self.storage.phase = Phase::Failed;
-    }
-
     fn begin_checkpoints(&mut self) {
         let written = self.storage.usage().bytes_written;
         let full = self.storage.is_full();
@@ -665,7 +746,11 @@ impl Core {
         if checkpoints.writing || self.write_ready_checkpoint() {
             return;
         }
-        let Some(shard) = self.storage.checkpoints.waiting.pop_front() else { return };
+        // A state that knows a block which a power loss may still take would leave messages behind that are nowhere.
+        let ready =
+            |shard: &ShardId| !self.storage.drafts.has_any_of(*shard) || is_planted(Bug::BlockTrustedEarly);
+        let Some(at) = self.storage.checkpoints.waiting.iter().position(ready) else { return };
+        let Some(shard) = self.storage.checkpoints.waiting.remove(at) else { return };
         let mut state = Vec::new();
         let index = match self.replicas.get(&shard) {
             Some(replica) => {
@@ -714,11 +799,17 @@ impl Core {
         // The entries after the checkpoint before this one stay, so that recovery can fall back to it; and those that
         // another replica may lack.
         if let Some(replica) = self.replicas.get_mut(&shard) {
+            // Payloads on their way into blocks or into replies are read where they were.
+            let drafts = self.storage.drafts.oldest_entry(shard).filter(|_| !is_planted(Bug::DraftReleased));
+            let fetched = self.storage.fetches.oldest_entry(shard);
             let needed = replica.first_needed_index().min(unheld);
+            let needed = drafts.into_iter().chain(fetched).fold(needed, u64::min);
             let first_needed = if is_planted(Bug::ReleasePayloads) { index + 1 } else { needed };
-            replica.checkpoint_index = index;
+            // Recovery may begin with the checkpoint before this one, and none older.
+            let before = core::mem::replace(&mut replica.checkpoint_index, index);
             journal.release_before(shard, first_needed);
             replica.group.released(first_needed);
+            self.free_blocks(shard, before);
         } else if let Some(host) = &mut self.host {
             let first_needed = (host.checkpoint_index + 1).min(unheld);
             journal.release_before(shard, first_needed);
@@ -732,7 +823,11 @@ impl Core {
         let Some(replica) = self.replicas.get_mut(&shard) else { return };
         let mut changed = Vec::new();
         replica.machine.drain_changed(|queue| changed.push(queue));
+        let cold = replica.machine.cold_messages() > 0;
         for queue in changed {
+            if cold {
+                self.cold.ahead.insert((shard, queue));
+            }
             self.to_publish.insert((shard, queue));
             self.note_head(shard, queue);
             if let Some(newest) = self.own_summary(shard, queue)
@@ -775,30 +870,5 @@ impl Core {
             };
             self.out.push(Output::Publish { shard, version, summary, gone });
         }
-    }
-}
-
-fn fill(fetch: &mut Fetch, index: u64, entry: &Bytes) -> Result<(), String> {
-    for (reference, payload) in fetch.references.iter().zip(&mut fetch.payloads) {
-        if reference.index == index {
-            *payload = Some(read_payload(entry, *reference).map_err(|malformed| malformed.to_string())?);
-        }
-    }
-    Ok(())
-}
-
-/// Takes the items of a released entry out of a fetch.
-fn drop_entry(fetch: &mut Fetch, index: u64) {
-    let keep: Vec<bool> = fetch.references.iter().map(|reference| reference.index != index).collect();
-    fn retain<T>(items: &mut Vec<T>, keep: &[bool]) {
-        let mut keep = keep.iter();
-        items.retain(|_| *keep.next().unwrap_or(&true));
-    }
-    retain(&mut fetch.references, &keep);
-    retain(&mut fetch.payloads, &keep);
-    match &mut fetch.kind {
-        FetchKind::Leased(items) => retain(items, &keep),
-        FetchKind::Peeked(items, _) => retain(items, &keep),
-        FetchKind::Dead(items, _) => retain(items, &keep),
     }
 }

@@ -105,7 +105,7 @@ async fn open(device: &mut Device, depth: usize) -> Result<Journal, Failure> {
 
 /// One entry a batch, everything released at once so that segments are written anew.
 async fn journal(folder: &Path, bytes: usize, depth: usize) -> Result<Measured, Failure> {
-    let mut device = Device::open(folder).await?;
+    let mut device = Device::open(folder, 0).await?;
     let mut journal = open(&mut device, depth).await?;
     let data = vec![0x5a; bytes - batch::HEADER_BYTES - record::HEADER_BYTES];
     let (mut out, mut completions) = (Vec::new(), Vec::new());

@@ -14,11 +14,22 @@ use std::path::Path;
 const ZEROS_BYTES: usize = 1 << 20;
 
 /// Carries out an operation that is not a read or write of a segment.
-pub(crate) fn carry_out(folder: &Path, kind: DiskOperationKind) -> io::Result<DiskDone> {
+pub(crate) fn carry_out(
+    folder: &Path,
+    kept_free_bytes: u64,
+    kind: DiskOperationKind,
+) -> io::Result<DiskDone> {
     match kind {
         DiskOperationKind::List => list(folder).map(DiskDone::Listed),
-        DiskOperationKind::Allocate { file, bytes } => {
-            allocate(&folder.join(file.to_string()), bytes)?;
+        DiskOperationKind::Allocate { file, bytes, urgent } => {
+            if !urgent {
+                check_room(folder, bytes, kept_free_bytes)?;
+            }
+            let path = folder.join(file.to_string());
+            match file {
+                FileName::Lane(_) => reserve(&path, bytes)?,
+                _ => allocate(&path, bytes)?,
+            }
             sync_folder(folder).map(|()| DiskDone::Done)
         }
         DiskOperationKind::Replace { file, data } => {
@@ -55,6 +66,29 @@ fn list(folder: &Path) -> io::Result<Vec<(FileName, u64)>> {
     }
     files.sort();
     Ok(files)
+}
+
+/// Fails as a full disk does where the file would take the room that is kept free.
+fn check_room(folder: &Path, bytes: u64, kept_free_bytes: u64) -> io::Result<()> {
+    let file_system = rustix::fs::statvfs(folder)?;
+    let free = file_system.f_bavail.saturating_mul(file_system.f_frsize);
+    if free >= bytes.saturating_add(kept_free_bytes) {
+        return Ok(());
+    }
+    let detail =
+        format!("{free} bytes are free, of which {kept_free_bytes} are kept for acks and checkpoints");
+    Err(io::Error::new(io::ErrorKind::StorageFull, detail))
+}
+
+/// Only reserves the room: a lane file's blocks are large and nobody waits for them, so zeros written first would only
+/// wear the disk.
+fn reserve(path: &Path, bytes: u64) -> io::Result<()> {
+    let file = OpenOptions::new().write(true).create(true).truncate(true).open(path)?;
+    match rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes) {
+        Ok(()) => file.sync_all(),
+        Err(rustix::io::Errno::OPNOTSUPP) => allocate(path, bytes),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Writes the zeros instead of reserving room: writing into reserved but unwritten room later would cost a journal

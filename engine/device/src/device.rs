@@ -1,4 +1,8 @@
 //! The queue between a core and its disk: operations go in, completions come out in any order.
+//!
+//! What keeps the backlog bounded (blocks of cold messages on their way to the disk and back, cleaning) runs in a task
+//! queue of its own with few shares, and at most two of it at a time: whoever waits for an urgent message does not wait
+//! for that.
 
 use crate::blocking;
 use crate::direct::check_direct_io;
@@ -9,15 +13,23 @@ use core::cell::{Cell, RefCell};
 use core::fmt;
 use core::future::poll_fn;
 use core::task::{Poll, Waker};
+use glommio::{Latency, Shares, TaskQueueHandle};
 use overtake_log::disk::{DiskCompletion, DiskDone, DiskError, DiskOperation, DiskOperationKind, FileName};
 use std::collections::VecDeque;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-/// Segment reads and other operations under way at the same time; the rest waits. Writes of segments never wait here:
-/// the journal bounds them, and answers depend on them.
+/// Reads, writes of lane files and other operations under way at the same time; the rest waits. Writes of journal
+/// segments never wait here: the journal bounds them, and answers depend on them.
 const OTHERS_IN_FLIGHT_MAX: usize = 16;
+/// The same for what runs in the background.
+const BACKGROUND_IN_FLIGHT_MAX: usize = 2;
+/// Reads of lane files of so many bytes are of whole blocks: they bring messages back before they are asked for, or copy
+/// them. Shorter ones are of a payload that somebody waits for.
+const BACKGROUND_READ_BYTES: u32 = 64 * 1024;
+/// Of the executor's time, where others have 1,000 each.
+const BACKGROUND_SHARES: usize = 100;
 
 /// The disk of one core. Lives on the core's executor.
 pub struct Device {
@@ -26,13 +38,28 @@ pub struct Device {
 
 struct Shared {
     folder: PathBuf,
+    kept_free_bytes: u64,
     segments: SegmentFiles,
     completions: RefCell<VecDeque<DiskCompletion>>,
-    waiting: RefCell<VecDeque<DiskOperation>>,
-    others_in_flight: Cell<usize>,
+    others: Lot,
+    background: Lot,
     in_flight: Cell<usize>,
     waker: RefCell<Option<Waker>>,
     on_completion: RefCell<Option<Rc<dyn Fn()>>>,
+}
+
+/// Operations of which only some are under way at a time.
+struct Lot {
+    queue: TaskQueueHandle,
+    in_flight_max: usize,
+    waiting: RefCell<VecDeque<DiskOperation>>,
+    in_flight: Cell<usize>,
+}
+
+impl Lot {
+    fn new(queue: TaskQueueHandle, in_flight_max: usize) -> Self {
+        Self { queue, in_flight_max, waiting: RefCell::default(), in_flight: Cell::new(0) }
+    }
 }
 
 impl fmt::Debug for Device {
@@ -43,19 +70,23 @@ impl fmt::Debug for Device {
 
 impl Device {
     /// The disk in a core's folder, which is made if it is not there. Fails if its file system cannot do direct I/O.
-    /// To be called on a glommio executor.
-    pub async fn open(folder: impl AsRef<Path>) -> Result<Self, FolderError> {
+    /// Of its file system `kept_free_bytes` are only used for what is urgent. To be called on a glommio executor.
+    pub async fn open(folder: impl AsRef<Path>, kept_free_bytes: u64) -> Result<Self, FolderError> {
         let folder = folder.as_ref().to_path_buf();
         let checked = folder.clone();
         let check = move || make_folder(&checked).and_then(|()| check_direct_io(&checked));
-        glommio::executor().spawn_blocking(check).await?;
+        let executor = glommio::executor();
+        executor.spawn_blocking(check).await?;
+        let shares = Shares::Static(BACKGROUND_SHARES);
+        let background = executor.create_task_queue(shares, Latency::NotImportant, "background storage");
         Ok(Self {
             shared: Rc::new(Shared {
                 segments: SegmentFiles::new(&folder),
                 folder,
+                kept_free_bytes,
                 completions: RefCell::default(),
-                waiting: RefCell::default(),
-                others_in_flight: Cell::new(0),
+                others: Lot::new(executor.current_task_queue(), OTHERS_IN_FLIGHT_MAX),
+                background: Lot::new(background, BACKGROUND_IN_FLIGHT_MAX),
                 in_flight: Cell::new(0),
                 waker: RefCell::new(None),
                 on_completion: RefCell::new(None),
@@ -71,8 +102,9 @@ impl Device {
             let shared = Rc::clone(&self.shared);
             glommio::spawn_local(async move { shared.run(operation).await }).detach();
         } else {
-            self.shared.waiting.borrow_mut().push_back(operation);
-            Shared::start_waiting(&self.shared);
+            let lot = if is_background(&operation.kind) { Shared::background } else { Shared::others };
+            lot(&self.shared).waiting.borrow_mut().push_back(operation);
+            Shared::start_waiting(&self.shared, lot);
         }
     }
 
@@ -115,17 +147,31 @@ impl Device {
 }
 
 impl Shared {
-    fn start_waiting(shared: &Rc<Self>) {
-        while shared.others_in_flight.get() < OTHERS_IN_FLIGHT_MAX {
-            let Some(operation) = shared.waiting.borrow_mut().pop_front() else { return };
-            shared.others_in_flight.set(shared.others_in_flight.get() + 1);
-            let shared = Rc::clone(shared);
-            glommio::spawn_local(async move {
-                shared.run(operation).await;
-                shared.others_in_flight.set(shared.others_in_flight.get() - 1);
-                Self::start_waiting(&shared);
-            })
-            .detach();
+    fn others(&self) -> &Lot {
+        &self.others
+    }
+
+    fn background(&self) -> &Lot {
+        &self.background
+    }
+
+    fn start_waiting(shared: &Rc<Self>, lot: fn(&Self) -> &Lot) {
+        while lot(shared).in_flight.get() < lot(shared).in_flight_max {
+            let Some(operation) = lot(shared).waiting.borrow_mut().pop_front() else { return };
+            lot(shared).in_flight.set(lot(shared).in_flight.get() + 1);
+            let task = {
+                let shared = Rc::clone(shared);
+                async move {
+                    shared.run(operation).await;
+                    lot(&shared).in_flight.set(lot(&shared).in_flight.get() - 1);
+                    Self::start_waiting(&shared, lot);
+                }
+            };
+            match glommio::spawn_local_into(task, lot(shared).queue) {
+                Ok(task) => task.detach(),
+                // Queues are never removed.
+                Err(error) => unreachable!("{error}"),
+            };
         }
     }
 
@@ -148,22 +194,34 @@ impl Shared {
 
     async fn carry_out(&self, kind: DiskOperationKind) -> io::Result<DiskDone> {
         match kind {
-            DiskOperationKind::Write { file: FileName::Segment(number), offset, data } => {
-                self.segments.write(number, offset, data).await
-            }
-            DiskOperationKind::Read { file: FileName::Segment(number), offset, length } => {
-                self.segments.read(number, offset, length).await
-            }
+            DiskOperationKind::Write {
+                file: file @ (FileName::Segment(_) | FileName::Lane(_)),
+                offset,
+                data,
+            } => self.segments.write(file, offset, data).await,
+            DiskOperationKind::Read {
+                file: file @ (FileName::Segment(_) | FileName::Lane(_)),
+                offset,
+                length,
+            } => self.segments.read(file, offset, length).await,
             kind => {
-                if let DiskOperationKind::Allocate { file: FileName::Segment(number), .. }
-                | DiskOperationKind::Remove { file: FileName::Segment(number) } = kind
-                {
-                    self.segments.close(number).await?;
+                if let DiskOperationKind::Allocate { file, .. } | DiskOperationKind::Remove { file } = kind {
+                    self.segments.close(file).await?;
                 }
-                let folder = self.folder.clone();
-                glommio::executor().spawn_blocking(move || blocking::carry_out(&folder, kind)).await
+                let (folder, kept_free_bytes) = (self.folder.clone(), self.kept_free_bytes);
+                let carry_out = move || blocking::carry_out(&folder, kept_free_bytes, kind);
+                glommio::executor().spawn_blocking(carry_out).await
             }
         }
+    }
+}
+
+/// Nobody waits for it alone.
+fn is_background(kind: &DiskOperationKind) -> bool {
+    match kind {
+        DiskOperationKind::Write { file: FileName::Lane(_), .. } => true,
+        DiskOperationKind::Read { file: FileName::Lane(_), length, .. } => *length >= BACKGROUND_READ_BYTES,
+        _ => false,
     }
 }
 
@@ -178,7 +236,7 @@ fn is_full(error: &io::Error) -> bool {
 fn describe(kind: &DiskOperationKind) -> String {
     match kind {
         DiskOperationKind::List => "listing the files".into(),
-        DiskOperationKind::Allocate { file, bytes } => format!("allocating {bytes} bytes for {file}"),
+        DiskOperationKind::Allocate { file, bytes, .. } => format!("allocating {bytes} bytes for {file}"),
         DiskOperationKind::Write { file, offset, data } => {
             format!("writing {} bytes to {file} at {offset}", data.len())
         }

@@ -103,3 +103,15 @@ pub(crate) fn replace_file(path: &Path, content: &[u8]) -> std::io::Result<()> {
     fs::rename(&new, path)?;
     path.parent().map_or(Ok(()), sync_folder)
 }
+
+/// Room of a folder's file system that is kept free for what must go on when no more messages are taken in: a 32nd of
+/// it, but no less than two journal segments need and no more than 1 GiB.
+pub fn kept_free_bytes(folder: &Path) -> std::io::Result<u64> {
+    const BYTES_MIN: u64 = 64 * 1024 * 1024;
+    const BYTES_MAX: u64 = 1024 * 1024 * 1024;
+    // The folder may not be there yet.
+    let there = folder.ancestors().find(|ancestor| ancestor.exists()).unwrap_or(folder);
+    let file_system = rustix::fs::statvfs(there)?;
+    let bytes = file_system.f_blocks.saturating_mul(file_system.f_frsize);
+    Ok((bytes / 32).clamp(BYTES_MIN, BYTES_MAX))
+}

@@ -1,4 +1,4 @@
-//! Reads and writes of segments: direct I/O on files that stay open.
+//! Reads and writes of journal segments and lane files: direct I/O on files that stay open.
 
 use bytes::Bytes;
 use core::cell::RefCell;
@@ -13,7 +13,7 @@ use std::rc::Rc;
 #[derive(Debug)]
 pub(crate) struct SegmentFiles {
     folder: PathBuf,
-    open: RefCell<BTreeMap<u32, Rc<DmaFile>>>,
+    open: RefCell<BTreeMap<FileName, Rc<DmaFile>>>,
 }
 
 impl SegmentFiles {
@@ -21,19 +21,19 @@ impl SegmentFiles {
         Self { folder: folder.into(), open: RefCell::default() }
     }
 
-    async fn file(&self, number: u32) -> io::Result<Rc<DmaFile>> {
-        if let Some(file) = self.open.borrow().get(&number) {
+    async fn file(&self, name: FileName) -> io::Result<Rc<DmaFile>> {
+        if let Some(file) = self.open.borrow().get(&name) {
             return Ok(Rc::clone(file));
         }
-        let path = self.folder.join(FileName::Segment(number).to_string());
+        let path = self.folder.join(name.to_string());
         let file = Rc::new(OpenOptions::new().read(true).write(true).dma_open(path).await?);
         // Two operations may have opened it at the same time; the first stays, the other is closed when dropped.
-        Ok(Rc::clone(self.open.borrow_mut().entry(number).or_insert(file)))
+        Ok(Rc::clone(self.open.borrow_mut().entry(name).or_insert(file)))
     }
 
     /// Writes and makes it durable. Fewer bytes than asked for means that the disk is full.
-    pub(crate) async fn write(&self, number: u32, offset: u64, data: Bytes) -> io::Result<DiskDone> {
-        let file = self.file(number).await?;
+    pub(crate) async fn write(&self, name: FileName, offset: u64, data: Bytes) -> io::Result<DiskDone> {
+        let file = self.file(name).await?;
         let mut buffer = file.alloc_dma_buffer(data.len());
         // The kernel wants aligned memory that stays its own until the write is complete: the one copy.
         buffer.as_bytes_mut().copy_from_slice(&data);
@@ -51,8 +51,8 @@ impl SegmentFiles {
     }
 
     /// Reads exactly so many bytes.
-    pub(crate) async fn read(&self, number: u32, offset: u64, length: u32) -> io::Result<DiskDone> {
-        let file = self.file(number).await?;
+    pub(crate) async fn read(&self, name: FileName, offset: u64, length: u32) -> io::Result<DiskDone> {
+        let file = self.file(name).await?;
         let result = file.read_at_aligned(offset, length as usize).await?;
         if result.len() != length as usize {
             return Err(io::Error::new(
@@ -65,8 +65,8 @@ impl SegmentFiles {
     }
 
     /// Closes the file, which is to be removed or made anew.
-    pub(crate) async fn close(&self, number: u32) -> io::Result<()> {
-        let file = self.open.borrow_mut().remove(&number);
+    pub(crate) async fn close(&self, name: FileName) -> io::Result<()> {
+        let file = self.open.borrow_mut().remove(&name);
         if let Some(file) = file {
             file.close_rc().await?;
         }
@@ -75,9 +75,9 @@ impl SegmentFiles {
 
     /// Closes all files.
     pub(crate) async fn close_all(&self) -> io::Result<()> {
-        let numbers: Vec<u32> = self.open.borrow().keys().copied().collect();
-        for number in numbers {
-            self.close(number).await?;
+        let names: Vec<FileName> = self.open.borrow().keys().copied().collect();
+        for name in names {
+            self.close(name).await?;
         }
         Ok(())
     }

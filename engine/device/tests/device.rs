@@ -45,14 +45,14 @@ async fn one(device: &mut Device, kind: DiskOperationKind) -> Result<DiskDone, D
 
 async fn each_operation() {
     let folder = fresh("operations");
-    let mut device = Device::open(&folder).await.expect("open");
+    let mut device = Device::open(&folder, 0).await.expect("open");
     let calls = Rc::new(Cell::new(0));
     let counted = Rc::clone(&calls);
     device.on_completion(Rc::new(move || counted.set(counted.get() + 1)));
     let segment = FileName::Segment(3);
     let bytes = (1 << 20) + BLOCK_BYTES as u64;
     assert_eq!(one(&mut device, DiskOperationKind::List).await, Ok(DiskDone::Listed(Vec::new())));
-    let allocate = DiskOperationKind::Allocate { file: segment, bytes };
+    let allocate = DiskOperationKind::Allocate { file: segment, bytes, urgent: false };
     assert_eq!(one(&mut device, allocate.clone()).await, Ok(DiskDone::Done));
     let data = Bytes::from(vec![9; 2 * BLOCK_BYTES]);
     let write = DiskOperationKind::Write { file: segment, offset: BLOCK_BYTES as u64, data };
@@ -145,7 +145,7 @@ async fn a_journal_across_restarts() {
     let shard = ShardId(1);
     let mut next = 1;
     for round in 0..3 {
-        let mut device = Device::open(&folder).await.expect("open");
+        let mut device = Device::open(&folder, 0).await.expect("open");
         let (mut journal, recovered) = open(&mut device).await;
         let found = recovered.shards.get(&shard).map_or(&[][..], |shard| &shard.entries[..]);
         assert_eq!(found.len() as u64, next - 1);

@@ -19,12 +19,15 @@ pub enum FileName {
     Segment(u32),
     /// A shard's checkpoint: `shard-{shard:05}-{slot}.checkpoint`, slot 0 or 1.
     Checkpoint(u16, u8),
+    /// A file of blocks of cold messages: `lane-{number:08}.segment`. The number is the file's, as of a journal segment.
+    Lane(u32),
 }
 
 impl fmt::Display for FileName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Segment(number) => write!(f, "journal-{number:08}.segment"),
+            Self::Lane(number) => write!(f, "lane-{number:08}.segment"),
             Self::Checkpoint(shard, slot) => write!(f, "shard-{shard:05}-{slot}.checkpoint"),
         }
     }
@@ -41,6 +44,9 @@ impl FromStr for FileName {
         let name = if let Some(number) = text.strip_prefix("journal-") {
             let number = number.strip_suffix(".segment").ok_or(NotALogFile)?;
             Self::Segment(number.parse().map_err(|_| NotALogFile)?)
+        } else if let Some(number) = text.strip_prefix("lane-") {
+            let number = number.strip_suffix(".segment").ok_or(NotALogFile)?;
+            Self::Lane(number.parse().map_err(|_| NotALogFile)?)
         } else {
             let rest = text.strip_prefix("shard-").and_then(|t| t.strip_suffix(".checkpoint"));
             let (shard, slot) = rest.and_then(|t| t.split_once('-')).ok_or(NotALogFile)?;
@@ -68,12 +74,15 @@ pub struct DiskOperation {
 pub enum DiskOperationKind {
     /// Which files are there, with their lengths.
     List,
-    /// Make a file of zero bytes that are really written (no unwritten extents), durable with its name.
+    /// Make a file of zero bytes, durable with its name and with room on the disk. Of a journal segment they are really
+    /// written (no unwritten extents), so that later writes are fast; of a lane file they need not be.
     Allocate {
         /// The file; one that is there is replaced.
         file: FileName,
         /// Its length.
         bytes: u64,
+        /// What must go on hangs on it: it may use the room that is kept free for that on a disk that is nearly full.
+        urgent: bool,
     },
     /// Write, and complete only when it is durable.
     Write {
@@ -142,12 +151,22 @@ mod tests {
 
     #[test]
     fn names_have_one_spelling() {
-        for name in [FileName::Segment(7), FileName::Segment(u32::MAX), FileName::Checkpoint(65_535, 1)] {
+        for name in [
+            FileName::Segment(7),
+            FileName::Segment(u32::MAX),
+            FileName::Lane(9),
+            FileName::Checkpoint(65_535, 1),
+        ] {
             assert_eq!(name.to_string().parse(), Ok(name));
         }
-        for other in
-            ["journal-7.segment", "journal-00000007.segmen", "shard-00001-2.checkpoint", "LOCK", "shard-1"]
-        {
+        for other in [
+            "journal-7.segment",
+            "lane-7.segment",
+            "journal-00000007.segmen",
+            "shard-00001-2.checkpoint",
+            "LOCK",
+            "shard-1",
+        ] {
             assert!(other.parse::<FileName>().is_err(), "{other}");
         }
     }

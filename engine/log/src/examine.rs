@@ -8,9 +8,13 @@
 use crate::batch::{self, BatchHeader, SealedHeader};
 use crate::checkpoint::{self, CheckpointHeader, NotACheckpoint};
 use crate::disk::{BLOCK_BYTES, DiskCompletion, DiskDone, DiskError, DiskOperationKind, FileName};
+use crate::lanes;
+use crate::lanes::block::BlockHeader;
+use crate::lanes::file::LaneFileHeader;
 use crate::record::Record;
 use crate::segment::{self, NotAHeader, SegmentHeader};
 use crate::{JournalConfig, JournalError, Recovery, RecoveryReport};
+use bytes::Bytes;
 use overtake_base::{CoreId, Reader, ShardId};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -52,6 +56,8 @@ pub enum Seen<'a> {
     },
     /// A record whose own checksum fits. It may stand in a batch that is damaged, or in one that was never committed.
     Record(Record<'a>),
+    /// A block of cold messages whose header fits; its content may be damaged.
+    Block(BlockHeader),
     /// A checkpoint.
     Checkpoint {
         /// Its header.
@@ -102,6 +108,7 @@ impl Examination {
         match file {
             FileName::Segment(number) => self.segment(number, bytes, see),
             FileName::Checkpoint(shard, slot) => self.checkpoint(file, (shard, slot), bytes, see),
+            FileName::Lane(_) => self.lane(file, bytes, see),
         }
     }
 
@@ -156,6 +163,54 @@ impl Examination {
             Walk { store: self.store, core: self.core, file, seen: &mut seen, findings: &mut self.findings };
         walk.batches(bytes, see);
         self.segments.insert(number, seen);
+    }
+
+    /// Blocks of cold messages: each must be what its header says. Where they end nothing of the file's life follows.
+    fn lane(&mut self, file: FileName, bytes: &[u8], see: &mut See<'_>) {
+        let Some(first) = bytes.get(..BLOCK_BYTES) else {
+            let detail = "it was being made when the server ended; a start removes it";
+            return self.find(file, bytes.len() as u64, Severity::Note, detail);
+        };
+        let header = match LaneFileHeader::decode(first) {
+            Ok(header) => header,
+            Err(NotAHeader::Blank) => return,
+            Err(NotAHeader::Version(found)) => {
+                let expected = lanes::file::VERSION;
+                let detail = format!("it has format version {found}, this program reads version {expected}");
+                return self.find(file, 0, Severity::Damage, detail);
+            }
+            Err(NotAHeader::Damaged(detail)) => return self.find(file, 0, Severity::Damage, detail),
+        };
+        if !self.is_ours(file, header.store, header.core) {
+            return;
+        }
+        let block_at = |at: usize| {
+            let found = BlockHeader::decode(bytes.get(at..)?).ok()?;
+            let here = (found.store, found.core, found.sequence, found.offset)
+                == (header.store, header.core, header.sequence, at as u64);
+            here.then_some(found)
+        };
+        let mut at = BLOCK_BYTES;
+        while at < bytes.len() {
+            let Some(block) = block_at(at) else { break };
+            see(at as u64, Seen::Block(block));
+            let next = at.saturating_add(block.padded() as usize).min(bytes.len());
+            if let Err(malformed) = block.content(&Bytes::copy_from_slice(&bytes[at..next])) {
+                let detail = format!("block {} of shard {}: {}", block.block, block.shard, malformed.0);
+                // Blocks are written one at a time: only the last one can be torn.
+                let last = block_at(next).is_none();
+                let detail = if last { format!("{detail}; torn, if it was the last write") } else { detail };
+                self.find(file, at as u64, if last { Severity::Note } else { Severity::Damage }, detail);
+            }
+            at = next;
+        }
+        if let Some(later) = (at..bytes.len()).step_by(BLOCK_BYTES).skip(1).find_map(block_at) {
+            let detail = format!(
+                "no block is here, but block {} of shard {} follows at {}",
+                later.block, later.shard, later.offset
+            );
+            self.find(file, at as u64, Severity::Damage, detail);
+        }
     }
 
     fn checkpoint(&mut self, file: FileName, (shard, slot): (u16, u8), bytes: &[u8], see: &mut See<'_>) {

@@ -69,8 +69,12 @@ impl Inventory {
 
     /// A file of the folder; answers how to look at it.
     pub(crate) fn file(&mut self, file: FileName, bytes: u64) -> Option<DiskOperationKind> {
-        self.lengths.insert(file, bytes);
+        if !matches!(file, FileName::Lane(_)) {
+            self.lengths.insert(file, bytes);
+        }
         match file {
+            // Lane files have a recovery of their own.
+            FileName::Lane(_) => None,
             // An allocation that did not get far.
             FileName::Segment(_) if bytes < BLOCK_BYTES as u64 => Some(DiskOperationKind::Remove { file }),
             FileName::Segment(_) => {

@@ -4,6 +4,7 @@
 mod answers;
 mod reads;
 mod recycle;
+mod scrub;
 mod staging;
 
 pub use answers::{CheckpointWritten, Completed, EntryRead, JournalUsage, ReadError};
@@ -22,6 +23,7 @@ use overtake_base::ShardId;
 use overtake_base::hash::Map;
 use overtake_base::planted::{Bug, is_planted};
 use reads::WaitingRead;
+use scrub::ScrubRead;
 use std::collections::BTreeMap;
 
 /// What an operation under way is for.
@@ -33,6 +35,7 @@ enum Purpose {
     Remove(u32),
     Read { file: u32, token: u64, shard: ShardId, index: u64, place: Place },
     Checkpoint { shard: ShardId, index: u64 },
+    Scrub(ScrubRead),
 }
 
 /// The journal. Made by [`crate::Recovery`].
@@ -53,6 +56,8 @@ pub struct Journal {
     closing: bool,
     bytes_since_recycle: u64,
     bytes_written: u64,
+    /// Where the scrub goes on.
+    scrub_at: Option<Position>,
 }
 
 impl Journal {
@@ -78,6 +83,7 @@ impl Journal {
             closing: false,
             bytes_since_recycle: 0,
             bytes_written: 0,
+            scrub_at: None,
         }
     }
 
@@ -185,6 +191,7 @@ impl Journal {
                 let result = self.entry_read(file, shard, index, place, completion.result);
                 completed.reads.push(EntryRead { token, shard, index, result });
             }
+            Purpose::Scrub(read) => self.scrub_read(read, completion.result, &mut completed, out)?,
             Purpose::Checkpoint { shard, index } => {
                 let written = match completion.result {
                     Ok(_) => true,
@@ -336,9 +343,9 @@ impl Journal {
 
     fn start_step(&mut self, step: Option<Step>, out: &mut Vec<DiskOperation>) {
         match step {
-            Some(Step::Allocate(file)) => {
+            Some(Step::Allocate { file, urgent }) => {
                 let bytes = self.config.segment_bytes;
-                let kind = DiskOperationKind::Allocate { file: FileName::Segment(file), bytes };
+                let kind = DiskOperationKind::Allocate { file: FileName::Segment(file), bytes, urgent };
                 self.start(Purpose::Allocate, kind, out);
             }
             Some(Step::WriteHeader { file, sequence, oldest }) => {

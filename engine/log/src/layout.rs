@@ -1,6 +1,7 @@
 //! How a fixed header is laid out, as data: the formats check at compile time that their fields leave no gap, and
 //! [`layout`] prints every size and offset for the golden file and for people with a hex dump.
 
+use crate::lanes::{block, file};
 use crate::{batch, checkpoint, record, segment};
 use core::fmt::Write as _;
 
@@ -53,6 +54,8 @@ pub fn layout() -> String {
         ("batch header", batch::VERSION, &batch::FIELDS[..]),
         ("record header", batch::VERSION, &record::FIELDS[..]),
         ("checkpoint header", checkpoint::VERSION, &checkpoint::FIELDS[..]),
+        ("lane file header", file::VERSION, &file::FIELDS[..]),
+        ("lane block header", file::VERSION, &block::FIELDS[..]),
     ];
     for (name, version, fields) in parts {
         text += &layout_of(name, version, fields);

@@ -2,7 +2,8 @@
 //!
 //! Read [`disk`] (the seam), then the formats from the smallest up ([`record`], [`batch`], [`segment`],
 //! [`checkpoint`]), then [`Journal`] (writing) and [`Recovery`] (opening). Everything is deterministic: operations go
-//! out, completions come in, nothing else. [`examine`] looks through a folder for operators.
+//! out, completions come in, nothing else. [`lanes`] keeps blocks of cold messages in files of its own; [`examine`] looks
+//! through a folder for operators.
 
 pub mod batch;
 pub mod checkpoint;
@@ -13,12 +14,14 @@ pub mod examine;
 mod index;
 mod inventory;
 mod journal;
+pub mod lanes;
 mod layout;
 mod load;
 pub mod record;
 mod recovery;
 mod replay;
 mod scan;
+mod scrub;
 pub mod segment;
 mod segments;
 #[cfg(test)]
@@ -33,3 +36,4 @@ pub use record::Record;
 pub use recovery::{Recovered, Recovery, RecoveryReport};
 pub use replay::{CheckpointFound, RecoveredEntry, RecoveredShard};
 pub use scan::CutTail;
+pub use scrub::Scrubbed;

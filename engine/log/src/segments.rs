@@ -34,14 +34,14 @@ pub(crate) struct Free {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Preparing {
-    Allocating(u32),
+    Allocating { file: u32, urgent: bool },
     Header { file: u32, sequence: u64, oldest: u64 },
 }
 
 /// What to do next in the background.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
-    Allocate(u32),
+    Allocate { file: u32, urgent: bool },
     WriteHeader { file: u32, sequence: u64, oldest: u64 },
     Remove(u32),
 }
@@ -61,6 +61,8 @@ pub(crate) struct Segments {
     /// Highest `oldest` in a header that is durable: files of lower sequences may go without looking like a loss.
     durable_oldest: u64,
     full: bool,
+    /// Not even the room that is kept free was enough.
+    exhausted: bool,
 }
 
 impl Segments {
@@ -90,6 +92,7 @@ impl Segments {
             next_sequence,
             durable_oldest,
             full: false,
+            exhausted: false,
         }
     }
 
@@ -98,7 +101,8 @@ impl Segments {
         self.live.front().zip(self.live.get(1))
     }
 
-    fn oldest_sequence(&self) -> u64 {
+    /// Sequence of the oldest live segment.
+    pub(crate) fn oldest_sequence(&self) -> u64 {
         self.live.front().map_or(self.next_sequence, |live| live.sequence)
     }
 
@@ -152,13 +156,15 @@ impl Segments {
             if let Some(free) = self.free.pop_front() {
                 return Some(self.write_header(free.file, self.next_sequence));
             }
-            if self.full {
+            // The last one is for what shrinks: acks, leases, checkpoints. Without any, room is used that enqueues never get.
+            let urgent = self.ready.is_empty();
+            if self.full && (!urgent || self.exhausted) {
                 return None;
             }
             let file = (0..).find(|number| !self.files.contains(number))?;
             self.files.insert(file);
-            self.preparing = Some(Preparing::Allocating(file));
-            return Some(Step::Allocate(file));
+            self.preparing = Some(Preparing::Allocating { file, urgent });
+            return Some(Step::Allocate { file, urgent });
         }
         // Files that are too many can only be removed once a durable header says that they are not needed: write the
         // newest ready one again.
@@ -187,8 +193,8 @@ impl Segments {
 
     /// The allocation is done; the file is blank.
     pub(crate) fn allocated(&mut self) {
-        if let Some(Preparing::Allocating(file)) = self.preparing.take() {
-            self.full = false;
+        if let Some(Preparing::Allocating { file, urgent }) = self.preparing.take() {
+            self.full &= urgent;
             self.free.push_front(Free { file, sequence: 0 });
         }
     }
@@ -196,7 +202,8 @@ impl Segments {
     /// There was no room: what was made of the file is to be removed.
     pub(crate) fn allocation_failed(&mut self) -> Option<Step> {
         self.full = true;
-        let Some(Preparing::Allocating(file)) = self.preparing.take() else { return None };
+        let Some(Preparing::Allocating { file, urgent }) = self.preparing.take() else { return None };
+        self.exhausted |= urgent;
         Some(Step::Remove(file))
     }
 
@@ -222,6 +229,7 @@ impl Segments {
     /// Remembers that there is no room, or that it is worth trying again.
     pub(crate) fn set_full(&mut self, full: bool) {
         self.full = full;
+        self.exhausted &= full;
     }
 
     /// Numbers of live, ready and free files.

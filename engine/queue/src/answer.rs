@@ -1,7 +1,7 @@
 //! What a shard answers: one [`Answer`] for each command of a batch, in order; and the views that reads return.
 
 use crate::command::{ClaimTicket, LeaseKey, RefusedReason};
-use overtake_base::{Level, MessageId, QueueId, Sequence, UnixMillis};
+use overtake_base::{BlockId, Level, MessageId, QueueId, Sequence, UnixMillis};
 
 /// Answer to one command.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -26,6 +26,10 @@ pub enum Answer {
     Claim(ClaimOutcome),
     /// To `FenceClaim`: when the message was stored under the key, if it was.
     Fenced(Option<UnixMillis>),
+    /// To `Spill`.
+    Spilled(Spilled),
+    /// To `Thaw`: false where the run is gone, or the records are not its own.
+    Thawed(bool),
 }
 
 /// Outcome of a claim.
@@ -63,6 +67,15 @@ pub enum KeyState {
     Pending(PendingClaim),
 }
 
+/// What a spill did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Spilled {
+    /// Payloads that stand in the new block now; none where there is no new block.
+    pub payloads: u32,
+    /// Where a walk over payloads goes on; none at its end.
+    pub next: Option<MessageId>,
+}
+
 /// Outcome for one message of an enqueue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EnqueueOutcome {
@@ -93,15 +106,24 @@ pub struct Delivery {
     pub payload: PayloadRef,
 }
 
-/// Where a message's headers and body stand: in which log entry, and where in it. The same on every replica.
+/// Where a message's headers and body stand. The same on every replica.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PayloadRef {
-    /// Index of the log entry.
-    pub index: u64,
-    /// First byte of the payload in the entry.
+    /// In what.
+    pub place: Place,
+    /// First byte of the payload in it.
     pub offset: u32,
     /// Its bytes: headers, body and their lengths.
     pub length: u32,
+}
+
+/// What a payload stands in.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Place {
+    /// The log entry of this index.
+    Entry(u64),
+    /// The payloads of a block of cold messages.
+    Block(BlockId),
 }
 
 /// Outcome for one receipt.

@@ -2,13 +2,13 @@
 
 use crate::command::{
     ClaimEnd, ClaimTicket, Command, Extension, Lease, LeaseKey, LevelChoice, NewMessage, Pick, Redrive,
-    RedriveSelection, RefusedReason, Return, Room, VisibleWhen,
+    RedriveSelection, RefusedReason, Return, Room, Spill, SpillWhat, VisibleWhen,
 };
 use crate::scheduler::LevelSet;
 use bytes::Bytes;
 use overtake_base::limits::{ERROR_BYTES_MAX, WORKER_BYTES_MAX};
 use overtake_base::{
-    Level, Malformed, MessageId, QueueConfig, QueueId, Reader, Sequence, UnixMillis, Writer,
+    BlockId, Level, Malformed, MessageId, QueueConfig, QueueId, Reader, Sequence, UnixMillis, Writer,
 };
 
 const CONFIGURE: u8 = 1;
@@ -28,6 +28,8 @@ const CLAIM: u8 = 20;
 const STORE_CLAIMED: u8 = 21;
 const END_CLAIM: u8 = 22;
 const FENCE_CLAIM: u8 = 23;
+const SPILL: u8 = 30;
+const THAW: u8 = 31;
 
 /// Fewest bytes of a message, a lease key, an extension, a return and a pick: a count that the bytes left cannot hold
 /// is refused before anything is allocated for it.
@@ -38,10 +40,11 @@ const RETURN_BYTES_MIN: usize = 14;
 const PICK_BYTES: usize = 6;
 const ID_BYTES: usize = 16;
 
-/// A command as it stands in its entry; only the one that carries bodies is worth not copying.
+/// A command as it stands in its entry; those that carry many bytes are worth not copying.
 pub(crate) enum RawCommand<'a> {
     Enqueue { queue: QueueId, messages: Vec<RawMessage<'a>> },
     StoreClaimed { queue: QueueId, claim: ClaimTicket, message: RawMessage<'a> },
+    Thaw { queue: QueueId, block: BlockId, records: &'a [u8] },
     Other(Command),
 }
 
@@ -138,7 +141,57 @@ pub(crate) fn write_command(out: &mut Writer<'_>, command: &Command) {
             out.u8(*reason as u8);
             out.u64(*count);
         }
+        Command::Spill { queue, spill } => {
+            head(out, SPILL, *queue);
+            write_spill(out, spill);
+        }
+        Command::Thaw { queue, block, records } => {
+            head(out, THAW, *queue);
+            out.u64(block.0);
+            out.bytes(records);
+        }
     }
+}
+
+fn write_spill(out: &mut Writer<'_>, spill: &Spill) {
+    match spill.what {
+        SpillWhat::Lane { level, keep } => {
+            out.u8(0);
+            out.u8(level.0);
+            out.u32(keep);
+        }
+        SpillWhat::Delayed => out.u8(1),
+        SpillWhat::Payloads { dead, after } => {
+            out.u8(2);
+            out.bool(dead);
+            out.option(after, |out, id| out.u128(id.0));
+        }
+    }
+    out.u64(spill.up_to_index);
+    out.u64(spill.horizon.0);
+    out.u32(spill.messages_min);
+    out.u32(spill.messages_max);
+    out.u64(spill.bytes_max);
+}
+
+fn read_spill(input: &mut Reader<'_>) -> Result<Spill, Malformed> {
+    let what = match input.u8("spill")? {
+        0 => SpillWhat::Lane { level: Level(input.u8("level")?), keep: input.u32("keep")? },
+        1 => SpillWhat::Delayed,
+        2 => SpillWhat::Payloads {
+            dead: input.bool("dead")?,
+            after: input.option("after", |input| Ok(MessageId(input.u128("after")?)))?,
+        },
+        _ => return Err(Malformed("spill")),
+    };
+    Ok(Spill {
+        what,
+        up_to_index: input.u64("up to index")?,
+        horizon: UnixMillis(input.u64("horizon")?),
+        messages_min: input.u32("messages, at least")?,
+        messages_max: input.u32("messages, at most")?,
+        bytes_max: input.u64("bytes, at most")?,
+    })
 }
 
 fn head(out: &mut Writer<'_>, tag: u8, queue: QueueId) {
@@ -306,6 +359,11 @@ pub(crate) fn read_command<'a>(input: &mut Reader<'a>) -> Result<RawCommand<'a>,
         },
         NOTE_REFUSED => {
             Command::NoteRefused { queue, reason: read_reason(input)?, count: input.u64("count")? }
+        }
+        SPILL => Command::Spill { queue, spill: read_spill(input)? },
+        THAW => {
+            let block = BlockId(input.u64("block")?);
+            return Ok(RawCommand::Thaw { queue, block, records: input.bytes(usize::MAX, "records")? });
         }
         _ => return Err(Malformed("command")),
     };

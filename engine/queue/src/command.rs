@@ -4,7 +4,7 @@
 use crate::scheduler::LevelSet;
 use bytes::Bytes;
 use overtake_base::queue_config::QueueConfig;
-use overtake_base::{Level, MessageId, QueueId, Sequence, UnixMillis};
+use overtake_base::{BlockId, Level, MessageId, QueueId, Sequence, UnixMillis};
 
 /// One log entry of a shard.
 #[derive(Clone, PartialEq, Debug)]
@@ -53,6 +53,41 @@ pub enum Command {
     FenceClaim { queue: QueueId, key: Bytes, id: MessageId, claim: ClaimTicket },
     /// Count refusals that never reached a log, so that totals survive restarts.
     NoteRefused { queue: QueueId, reason: RefusedReason, count: u64 },
+    /// Take messages out of memory, or their payloads out of the log, into a block. One entry makes one block at most:
+    /// a second spill in it does nothing.
+    Spill { queue: QueueId, spill: Spill },
+    /// Bring the messages of a block's run back into memory. The records are the block's own, as they were drafted.
+    Thaw { queue: QueueId, block: BlockId, records: Bytes },
+}
+
+/// What a spill takes. Only payloads that stand in log entries up to `up_to_index`, or in blocks, are taken: what is on
+/// its way through the log while the leader decides is never touched.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Spill {
+    /// Which messages.
+    pub what: SpillWhat,
+    /// Of which log entries.
+    pub up_to_index: u64,
+    /// Messages that expire or are due before this stay in memory: they would have to come back at once.
+    pub horizon: UnixMillis,
+    /// Nothing is done for fewer messages; walks over payloads do not ask.
+    pub messages_min: u32,
+    /// At most so many messages; a walk over payloads looks at so many.
+    pub messages_max: u32,
+    /// Stop after so many bytes of payloads.
+    pub bytes_max: u64,
+}
+
+/// Which messages a spill takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SpillWhat {
+    /// Visible messages of a lane, behind its first `keep` and behind its runs.
+    Lane { level: Level, keep: u32 },
+    /// Messages that have not been visible yet, the last to be due first.
+    Delayed,
+    /// Only the payloads of whatever is in memory, from log entries and from blocks of which little else is needed: a
+    /// walk over living messages, then one over dead letters, in the order of their ids after `after`.
+    Payloads { dead: bool, after: Option<MessageId> },
 }
 
 /// A message to store.

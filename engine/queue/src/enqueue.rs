@@ -1,6 +1,6 @@
 //! Storing messages: dedup is asked before any limit, limits before anything is stored.
 
-use crate::answer::{EnqueueOutcome, KeyState, PayloadRef};
+use crate::answer::{EnqueueOutcome, KeyState, PayloadRef, Place};
 use crate::codec::RawMessage;
 use crate::command::VisibleWhen;
 use crate::life_cycle::State;
@@ -70,7 +70,8 @@ impl Queue {
 
     fn new_message(&self, shared: &mut Shared, index: u64, raw: &RawMessage<'_>) -> Message {
         let now = shared.time;
-        let payload = PayloadRef { index, offset: raw.payload_offset, length: raw.payload_length };
+        let payload =
+            PayloadRef { place: Place::Entry(index), offset: raw.payload_offset, length: raw.payload_length };
         let mut message = Message::new(raw.id, self.id, self.level(raw.priority), payload);
         message.enqueued_at = now;
         message.body_bytes = u32::try_from(raw.body.len()).unwrap_or(u32::MAX);

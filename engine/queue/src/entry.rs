@@ -15,7 +15,7 @@ use overtake_base::codec::share;
 use overtake_base::{Malformed, Reader, UnixMillis, Writer};
 
 /// First byte of an entry. A new number for every change of the format.
-pub const ENTRY_FORMAT: u8 = 3;
+pub const ENTRY_FORMAT: u8 = 4;
 
 /// Appends a batch's bytes.
 pub fn encode_batch(batch: &Batch, out: &mut Vec<u8>) {
@@ -40,6 +40,9 @@ pub fn decode_batch(entry: &Bytes) -> Result<Batch, Malformed> {
             }
             RawCommand::StoreClaimed { queue, claim, message } => {
                 Command::StoreClaimed { queue, claim, message: owned(entry, &message) }
+            }
+            RawCommand::Thaw { queue, block, records } => {
+                Command::Thaw { queue, block, records: share(entry, records) }
             }
             RawCommand::Other(command) => command,
         })
@@ -90,11 +93,17 @@ pub struct Payload {
     pub body: Bytes,
 }
 
-/// Reads the payload that `at` names out of its log entry.
-pub fn read_payload(entry: &Bytes, at: PayloadRef) -> Result<Payload, Malformed> {
+/// The bytes of the payload that `at` names, out of what it stands in.
+pub fn payload_bytes(whole: &Bytes, at: PayloadRef) -> Result<Bytes, Malformed> {
     let start = at.offset as usize;
     let end = start.saturating_add(at.length as usize);
-    let bytes = entry.get(start..end).ok_or(Malformed("payload position"))?;
+    Ok(share(whole, whole.get(start..end).ok_or(Malformed("payload position"))?))
+}
+
+/// Reads the payload that `at` names out of what it stands in.
+pub fn read_payload(entry: &Bytes, at: PayloadRef) -> Result<Payload, Malformed> {
+    let entry = &payload_bytes(entry, at)?;
+    let bytes = &entry[..];
     let mut input = Reader::new(bytes);
     let headers = input.bytes(usize::MAX, "headers")?;
     let body = input.bytes(usize::MAX, "body")?;

@@ -4,16 +4,38 @@
 use crate::shared::Shared;
 use crate::sorted_slots::SortedSlots;
 use crate::stats::Waits;
-use overtake_base::{Level, QueueId, UnixMillis};
+use overtake_base::{BlockId, Level, QueueId, UnixMillis};
+use std::collections::BTreeMap;
 
 /// One lane.
 #[derive(Default)]
 pub(crate) struct Lane {
+    /// Visible messages in memory.
     pub(crate) ready: SortedSlots<u64>,
+    /// Runs of visible messages on disk, by their first sequence. They never overlap: a run is made of what stands behind
+    /// all others. Messages in memory may stand between and in them.
+    pub(crate) runs: BTreeMap<u64, BlockId>,
+    /// Messages in those runs.
+    pub(crate) cold: u64,
+    /// Messages of this level in runs of delayed messages.
+    pub(crate) cold_delayed: u64,
+    /// Delayed messages in memory.
     pub(crate) delayed: u64,
     pub(crate) leased: u64,
     pub(crate) waits: Waits,
     pub(crate) hunger: Hunger,
+}
+
+impl Lane {
+    /// Visible messages, wherever they stand.
+    pub(crate) fn visible(&self) -> u64 {
+        self.ready.len() as u64 + self.cold
+    }
+
+    /// Delayed messages, wherever they stand.
+    pub(crate) fn all_delayed(&self) -> u64 {
+        self.delayed + self.cold_delayed
+    }
 }
 
 /// How long a lane with visible work has had no delivery.

@@ -4,7 +4,7 @@ use crate::answer::Delivery;
 use crate::command::{Lease, LeaseKey, LevelChoice, Pick};
 use crate::life_cycle::Event;
 use crate::message::{CHARGED, INVERSION, SHARE, WAIT_RECORDED};
-use crate::queue::Queue;
+use crate::queue::{Head, Queue};
 use crate::scheduler::LevelSet;
 use crate::shared::Shared;
 use overtake_base::limits::INVERSION_BOUND_MS;
@@ -32,7 +32,7 @@ enum Asked {
     Delivered,
     /// The level's rate cap, or the queue's, allows none now.
     Barred,
-    /// The request's bytes are used up.
+    /// The request's bytes are used up, or the level's next message is not in memory: nothing goes past it.
     Full,
 }
 
@@ -66,11 +66,8 @@ impl Queue {
     fn lease_scheduled(&mut self, shared: &mut Shared, run: &mut Run) -> bool {
         while run.left > 0 {
             let visible = self.visible.without(run.barred);
-            let (lanes, messages) = (&self.lanes, &shared.messages);
-            let head_since = |level: Level| {
-                let head = lanes[usize::from(level.0)].ready.first();
-                head.map_or(UnixMillis::NEVER, |slot| messages[slot].since)
-            };
+            let lanes = &self.lanes;
+            let head_since = |level: Level| Head::of(&lanes[usize::from(level.0)], shared).since(shared);
             let Some(choice) = self.scheduler.choose(visible, &head_since, shared.time) else { break };
             match self.ask(shared, run, choice.level, if choice.share { SHARE | CHARGED } else { CHARGED }) {
                 Asked::Delivered => self.scheduler.charge(choice, visible),
@@ -143,7 +140,11 @@ impl Queue {
 
     /// Delivers the head of a level with visible work, if cap and bytes allow it.
     fn ask(&mut self, shared: &mut Shared, run: &mut Run, level: Level, flags: u8) -> Asked {
-        let Some(slot) = self.lane(level).ready.first() else { return Asked::Barred };
+        let slot = match self.head(shared, level) {
+            Head::Hot(slot) => slot,
+            Head::Cold(_) => return self.ask_cold(shared, run, level),
+            Head::None => return Asked::Barred,
+        };
         let bytes = u64::from(shared.messages[slot].payload.length);
         if bytes > run.bytes_left && !run.deliveries.is_empty() {
             return Asked::Full;
@@ -159,6 +160,16 @@ impl Queue {
         run.barred = self.barred(shared.time);
         self.drop_expired_heads(shared, level);
         Asked::Delivered
+    }
+
+    /// What a cap holds back is out of the question, wherever it stands; else the request ends here.
+    fn ask_cold(&self, shared: &Shared, run: &mut Run, level: Level) -> Asked {
+        let now = shared.time;
+        if self.limiter.as_ref().is_some_and(|limiter| limiter.ready_at(level, now) > now) {
+            run.barred.insert(level);
+            return Asked::Barred;
+        }
+        Asked::Full
     }
 
     fn deliver(&mut self, shared: &mut Shared, run: &Run, slot: u32, flags: u8) -> Delivery {
@@ -228,7 +239,7 @@ impl Queue {
     }
 
     fn drop_expired_heads(&mut self, shared: &mut Shared, level: Level) {
-        while let Some(slot) = self.lane(level).ready.first() {
+        while let Head::Hot(slot) = self.head(shared, level) {
             if shared.messages[slot].expires_at() > shared.time {
                 break;
             }

@@ -4,6 +4,8 @@
 //! message), then [`machine`] (how an entry is applied).
 
 pub mod answer;
+pub mod blocks;
+pub mod cold;
 pub mod command;
 pub mod directory;
 pub mod entry;
@@ -24,10 +26,12 @@ mod message;
 mod pages;
 mod queue;
 mod record;
+mod run;
 mod settle;
 mod shared;
 mod snapshot;
 mod sorted_slots;
+mod spill;
 mod timers;
 mod views;
 

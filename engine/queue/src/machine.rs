@@ -7,7 +7,7 @@
 //! shard has not come to yet is not believed either: an expired lease's receipt is stale, an expired message is dropped
 //! instead of delivered. Then the commands are applied in order.
 
-use crate::answer::{Answer, CancelOutcome, DeadLetterView, KeyState, MessageView, QueueStats, Summary};
+use crate::answer::{Answer, CancelOutcome, DeadLetterView, KeyState, QueueStats, Summary};
 use crate::codec::RawCommand;
 use crate::command::{Command, RedriveSelection, Room};
 use crate::entry::RawBatch;
@@ -17,7 +17,7 @@ use crate::rate::RateLimiter;
 use crate::shared::Shared;
 use bytes::Bytes;
 use overtake_base::planted::{Bug, is_planted};
-use overtake_base::{Level, Malformed, MessageId, QueueConfig, QueueId, ShardId, UnixMillis};
+use overtake_base::{BlockId, Level, Malformed, MessageId, QueueConfig, QueueId, ShardId, UnixMillis};
 use std::collections::BTreeMap;
 
 /// Timers, alarms and redrive turns that one entry works off before its commands.
@@ -80,13 +80,25 @@ impl Machine {
                     Answer::Enqueued(vec![queue.store_claimed(shared, index, claim, &message)])
                 });
             }
+            RawCommand::Thaw { queue, block, records } => {
+                // A block of this very entry cannot have been read by whoever proposed it.
+                let older = block.0 < index;
+                return self.with(queue, |queue, shared| {
+                    Answer::Thawed(older && queue.thaw(shared, block, records))
+                });
+            }
             RawCommand::Other(command) => command,
         };
         match command {
             Command::Configure { queue, version, config } => self.configure(queue, version, config),
             Command::Delete { queue } => self.delete(queue),
             // These came as they stand in the entry.
-            Command::Enqueue { .. } | Command::StoreClaimed { .. } => Answer::NoQueue,
+            Command::Enqueue { .. } | Command::StoreClaimed { .. } | Command::Thaw { .. } => Answer::NoQueue,
+            Command::Spill { queue, spill } => self.with(queue, |queue, shared| {
+                let block = BlockId(index);
+                let made = shared.blocks.may_make(block).then(|| queue.spill(shared, block, &spill));
+                Answer::Spilled(made.unwrap_or_default())
+            }),
             Command::Lease { queue, lease } => {
                 self.with(queue, |queue, shared| Answer::Leased(queue.lease(shared, &lease)))
             }
@@ -185,28 +197,46 @@ impl Machine {
         }
     }
 
-    /// Works off the earliest timer or alarm that has come; false where there is none.
+    /// Works off the earliest timer, end of a run or alarm that has come; false where there is none.
     fn advance_one(&mut self) -> bool {
         let shared = &mut self.shared;
         let now = shared.time;
         let timer = shared.timers.first_due(&mut shared.messages, now);
+        let timer = timer.map(|(time, slot)| (time, shared.messages[slot].order, slot));
+        let ended = self.first_ended().filter(|(at, order, _)| {
+            *at <= now && timer.is_none_or(|(time, timer_order, _)| (at.0, *order) < (time, timer_order))
+        });
+        let shared = &mut self.shared;
         let alarm = shared.alarms.first().copied().filter(|(at, ..)| *at <= now);
-        match (timer, alarm) {
-            (Some((time, slot)), alarm) if alarm.is_none_or(|(at, ..)| time <= at.0) => {
-                let id = shared.messages[slot].queue;
-                if let Some(queue) = self.queues.get_mut(&id) {
-                    queue.timer_fired(shared, slot);
-                }
-                true
+        let first = ended.map(|(at, ..)| at.0).or(timer.map(|(time, ..)| time));
+        if let Some((_, id, level)) = alarm.filter(|(at, ..)| first.is_none_or(|first| first > at.0)) {
+            if let Some(queue) = self.queues.get_mut(&id) {
+                queue.alarm(shared, level);
             }
-            (_, Some((_, id, level))) => {
-                if let Some(queue) = self.queues.get_mut(&id) {
-                    queue.alarm(shared, level);
-                }
-                true
-            }
-            (_, None) => false,
+            return true;
         }
+        if let Some((.., block)) = ended {
+            let queue = shared.blocks.get(block).map(|block| block.queue);
+            if let Some(queue) = queue.and_then(|id| self.queues.get_mut(&id)) {
+                let ended = queue.drop_run(shared, block);
+                queue.totals.expired += if is_planted(Bug::ColdExpiryNotCounted) { 0 } else { ended };
+            }
+            return true;
+        }
+        let Some((.., slot)) = timer else { return false };
+        if let Some(queue) = self.queues.get_mut(&shared.messages[slot].queue) {
+            queue.timer_fired(shared, slot);
+        }
+        true
+    }
+
+    /// The run that is the first to be over by itself: all its messages expire, and the queue does not keep them.
+    fn first_ended(&self) -> Option<(UnixMillis, u64, BlockId)> {
+        let blocks = &self.shared.blocks;
+        blocks.ends.iter().copied().find(|(.., block)| {
+            let queue = blocks.get(*block).and_then(|block| self.queues.get(&block.queue));
+            queue.is_some_and(|queue| !queue.config.dead_letter_expired)
+        })
     }
 
     /// Shard time: that of the last entry.
@@ -229,7 +259,9 @@ impl Machine {
         let jobs = shared.jobs.iter().filter_map(|id| self.queues.get(id));
         let jobs =
             jobs.filter(|queue| !queue.config.shares_limits()).map(|queue| queue.next_job_turn(shared));
+        let ended = self.first_ended().map_or(UnixMillis::NEVER, |(at, ..)| at);
         let mut earliest = jobs.min().unwrap_or(UnixMillis::NEVER).min(shared.timers.next(&shared.messages));
+        earliest = earliest.min(ended);
         // An alarm is never later than its lane's true deadline: none after the earliest found so far can be earlier.
         for (at, id, level) in &shared.alarms {
             if *at >= earliest {
@@ -301,27 +333,6 @@ impl Machine {
         Some(self.queues.get(&queue)?.stats(&self.shared, now.max(self.shared.time)))
     }
 
-    /// Up to `limit` messages that `filter` lets through, with ids above `after`, in the order of their ids.
-    #[must_use]
-    pub fn peek(
-        &self,
-        queue: QueueId,
-        filter: PeekFilter,
-        after: Option<MessageId>,
-        limit: usize,
-    ) -> Vec<MessageView> {
-        self.queues
-            .get(&queue)
-            .map(|queue| queue.peek(&self.shared, filter, after, limit))
-            .unwrap_or_default()
-    }
-
-    /// The message or dead letter with this id.
-    #[must_use]
-    pub fn inspect(&self, queue: QueueId, id: MessageId) -> Option<MessageView> {
-        self.queues.get(&queue)?.inspect(&self.shared, id)
-    }
-
     /// Up to `limit` dead letters with ids above `after`, in the order of their ids.
     #[must_use]
     pub fn dead_letters(
@@ -372,15 +383,7 @@ impl Machine {
         self.queues.get(&queue)?.stored_under(id, key, now.max(self.shared.time))
     }
 
-    /// Whether a message with this id lives (a dead letter does) or its window does at `now`.
-    #[must_use]
-    pub fn id_lookup(&self, queue: QueueId, id: MessageId, now: UnixMillis) -> bool {
-        self.queues.get(&queue).is_some_and(|queue| {
-            queue.dedup.has_id(id, now.max(self.shared.time)) || queue.find(&self.shared, id).is_some()
-        })
-    }
-
-    /// The lowest log index in which the payload of a living message or dead letter stands.
+    /// The lowest log index of an entry in which the payload of a living message or dead letter stands.
     #[must_use]
     pub fn oldest_live_index(&self) -> Option<u64> {
         self.shared.payloads.oldest()
@@ -414,13 +417,15 @@ impl Queue {
     }
 
     fn purge(&mut self, shared: &mut Shared) -> u64 {
+        let cold = self.drop_runs(shared);
         let waits = |slot: &u32| matches!(shared.messages[*slot].state, State::Visible | State::Delayed);
         let slots: Vec<u32> = self.ids.iter().filter(waits).collect();
         for slot in &slots {
             self.shift(shared, *slot, Event::Purge, |_, _| {});
         }
-        self.totals.purged += slots.len() as u64;
-        slots.len() as u64
+        let purged = cold + slots.len() as u64;
+        self.totals.purged += purged;
+        purged
     }
 
     fn alarm(&mut self, shared: &mut Shared, level: Level) {

@@ -1,7 +1,7 @@
 //! The record of one message, and the slab that holds a shard's records. Bodies are not here: a record says in which
 //! log entry its payload stands.
 
-use crate::answer::PayloadRef;
+use crate::answer::{PayloadRef, Place};
 use crate::life_cycle::{Event, State};
 use overtake_base::hash::Map;
 use overtake_base::{Level, MessageId, QueueId, Sequence, UnixMillis};
@@ -45,6 +45,9 @@ pub(crate) struct Message {
     pub(crate) due: UnixMillis,
     /// Time to live from `since`, or [`TTL_OF_QUEUE`] before it is known.
     pub(crate) ttl_ms: u64,
+    /// Which of the shard's settings of timers set this one's; 0 without a timer. It goes with the message when it leaves
+    /// memory: timers of the same millisecond fire in this order, wherever the messages were meanwhile.
+    pub(crate) order: u64,
     pub(crate) queue: QueueId,
     pub(crate) deliveries: u32,
     /// Failed deliveries, counted from 0 again after a redrive.
@@ -58,7 +61,7 @@ pub(crate) struct Message {
     pub(crate) flags: u8,
 }
 
-const _: () = assert!(size_of::<Message>() <= 104, "memory for each message of the backlog");
+const _: () = assert!(size_of::<Message>() <= 120, "memory for each message that is not in a block");
 
 impl Message {
     pub(crate) fn new(id: MessageId, queue: QueueId, level: Level, payload: PayloadRef) -> Self {
@@ -70,6 +73,7 @@ impl Message {
             since: UnixMillis(0),
             due: UnixMillis(0),
             ttl_ms: TTL_OF_QUEUE,
+            order: 0,
             queue,
             deliveries: 0,
             failures: 0,
@@ -152,19 +156,33 @@ pub(crate) struct Extra {
     pub(crate) job: Option<u32>,
 }
 
+impl Extra {
+    /// Bytes of all texts.
+    pub(crate) fn text_bytes(&self) -> usize {
+        let history: usize = self.history.iter().map(|(_, cause)| cause.text().len()).sum();
+        history + self.last_text.as_ref().map_or(0, |text| text.len())
+    }
+}
+
+/// The last text that a release gave, else the last cause; none where no delivery failed yet.
+pub(crate) fn last_error(extra: &Extra) -> Option<&str> {
+    extra.last_text.as_deref().or_else(|| extra.history.back().map(|(_, cause)| cause.text()))
+}
+
 const CHUNK_BITS: u32 = 9;
 const CHUNK_MESSAGES: usize = 1 << CHUNK_BITS;
 
 /// A shard's messages by slot. Grows by chunks, so that growth never copies what is there.
 pub(crate) struct Messages {
     chunks: Vec<Box<[Message; CHUNK_MESSAGES]>>,
+    len: usize,
     free: u32,
     extras: Map<u32, Box<Extra>>,
 }
 
 impl Default for Messages {
     fn default() -> Self {
-        Self { chunks: Vec::new(), free: NONE, extras: Map::default() }
+        Self { chunks: Vec::new(), len: 0, free: NONE, extras: Map::default() }
     }
 }
 
@@ -182,15 +200,16 @@ impl core::ops::IndexMut<u32> for Messages {
 }
 
 impl Messages {
-    /// Slots there are, used or not.
-    pub(crate) fn slots(&self) -> usize {
-        self.chunks.len() << CHUNK_BITS
+    /// Messages there are.
+    pub(crate) fn len(&self) -> usize {
+        self.len
     }
 
     pub(crate) fn insert(&mut self, message: Message) -> u32 {
         if self.free == NONE {
             self.grow();
         }
+        self.len += 1;
         let slot = self.free;
         self.free = self[slot].next;
         self[slot] = message;
@@ -198,7 +217,7 @@ impl Messages {
     }
 
     fn grow(&mut self) {
-        let vacant = PayloadRef { index: 0, offset: 0, length: 0 };
+        let vacant = PayloadRef { place: Place::Entry(0), offset: 0, length: 0 };
         let mut message = Message::new(MessageId(0), QueueId(0), Level(0), vacant);
         message.state = State::Gone;
         let start = (self.chunks.len() << CHUNK_BITS) as u32;
@@ -212,6 +231,7 @@ impl Messages {
     }
 
     pub(crate) fn remove(&mut self, slot: u32) {
+        self.len -= 1;
         if self[slot].has(EXTRA) {
             self.extras.remove(&slot);
         }
@@ -255,7 +275,12 @@ mod tests {
     use super::*;
 
     fn message(id: u128) -> Message {
-        Message::new(MessageId(id), QueueId(1), Level(0), PayloadRef { index: 1, offset: 0, length: 8 })
+        Message::new(
+            MessageId(id),
+            QueueId(1),
+            Level(0),
+            PayloadRef { place: Place::Entry(1), offset: 0, length: 8 },
+        )
     }
 
     #[test]
@@ -268,7 +293,7 @@ mod tests {
         }
         let again: Vec<u32> = (0..1_000).map(|id| messages.insert(message(id))).collect();
         assert!(again.iter().all(|slot| slots.contains(slot)));
-        assert_eq!(messages.slots(), 2_048);
+        assert_eq!((messages.len(), messages.chunks.len()), (2_000, 4));
     }
 
     #[test]

@@ -6,14 +6,14 @@ use crate::dead::RedriveJob;
 use crate::dedup::Dedup;
 use crate::lane::Lane;
 use crate::life_cycle::{Event, State};
-use crate::message::{Extra, LEASE_FLAGS, Message};
+use crate::message::{Extra, LEASE_FLAGS, Message, NO_SEQUENCE};
 use crate::rate::RateLimiter;
 use crate::scheduler::{LevelSet, Scheduler};
 use crate::shared::Shared;
 use crate::sorted_slots::SortedSlots;
 use overtake_base::planted::{Bug, is_planted};
-use overtake_base::{Level, MessageId, QueueConfig, QueueId, UnixMillis};
-use std::collections::BTreeMap;
+use overtake_base::{BlockId, Level, MessageId, QueueConfig, QueueId, UnixMillis};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// A queue on this shard.
@@ -24,12 +24,19 @@ pub(crate) struct Queue {
     pub(crate) lanes: Vec<Lane>,
     /// Levels with visible messages.
     pub(crate) visible: LevelSet,
-    /// Visible, delayed and leased messages by id.
+    /// Visible, delayed and leased messages in memory by id.
     pub(crate) ids: SortedSlots<u128>,
+    /// Messages in memory that wait for their first visibility, by when it comes.
+    pub(crate) waiting: SortedSlots<u128>,
     /// Dead letters by id.
     pub(crate) dead: SortedSlots<u128>,
-    /// Body bytes of visible, delayed and leased messages.
+    /// Body bytes of visible, delayed and leased messages in memory.
     pub(crate) body_bytes: u64,
+    /// Runs of delayed messages by when the first one is due.
+    pub(crate) delayed_runs: BTreeSet<(u64, BlockId)>,
+    /// Messages in all runs, and their body bytes.
+    pub(crate) cold: u64,
+    pub(crate) cold_body_bytes: u64,
     pub(crate) dedup: Dedup,
     pub(crate) forget_at: Option<UnixMillis>,
     pub(crate) scheduler: Scheduler,
@@ -43,6 +50,38 @@ pub(crate) struct Queue {
     pub(crate) changed: bool,
 }
 
+/// What a lane delivers next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Head {
+    /// Nothing is visible.
+    None,
+    /// A message in memory.
+    Hot(u32),
+    /// The first message of this run: it must be thawed before anything of the lane is delivered.
+    Cold(BlockId),
+}
+
+impl Head {
+    pub(crate) fn of(lane: &Lane, shared: &Shared) -> Self {
+        let hot = lane.ready.first();
+        match lane.runs.first_key_value() {
+            Some(_) if hot.is_some() && is_planted(Bug::RunsPassedOver) => hot.map_or(Self::None, Self::Hot),
+            Some((first, block)) if hot.is_none_or(|slot| shared.messages[slot].sequence.0 > *first) => {
+                Self::Cold(*block)
+            }
+            _ => hot.map_or(Self::None, Self::Hot),
+        }
+    }
+
+    pub(crate) fn since(self, shared: &Shared) -> UnixMillis {
+        match self {
+            Self::Hot(slot) => shared.messages[slot].since,
+            Self::Cold(block) => shared.blocks.run(block).map_or(UnixMillis::NEVER, |run| run.first_since),
+            Self::None => UnixMillis::NEVER,
+        }
+    }
+}
+
 impl Queue {
     pub(crate) fn new(id: QueueId, version: u64, config: QueueConfig, now: UnixMillis) -> Self {
         Self {
@@ -51,8 +90,12 @@ impl Queue {
             lanes: (0..config.levels).map(|_| Lane::default()).collect(),
             visible: LevelSet::default(),
             ids: SortedSlots::default(),
+            waiting: SortedSlots::default(),
             dead: SortedSlots::default(),
             body_bytes: 0,
+            delayed_runs: BTreeSet::new(),
+            cold: 0,
+            cold_body_bytes: 0,
             dedup: Dedup::default(),
             forget_at: None,
             scheduler: Scheduler::new(&config),
@@ -96,7 +139,12 @@ impl Queue {
         } else {
             0
         };
-        self.ids.len() as u64 - unseen
+        self.ids.len() as u64 + self.cold - unseen
+    }
+
+    /// Their body bytes.
+    pub(crate) fn depth_bytes(&self) -> u64 {
+        self.body_bytes + self.cold_body_bytes
     }
 
     /// Whether one more message of so many body bytes keeps the queue within its depth, or which limit it breaks.
@@ -105,7 +153,7 @@ impl Queue {
         if self.config.max_depth.is_some_and(|max| self.depth() >= max) {
             return Err(RefusedReason::Depth);
         }
-        if self.config.max_bytes.is_some_and(|max| self.body_bytes.saturating_add(body_bytes) > max) {
+        if self.config.max_bytes.is_some_and(|max| self.depth_bytes().saturating_add(body_bytes) > max) {
             return Err(RefusedReason::Bytes);
         }
         Ok(())
@@ -124,13 +172,17 @@ impl Queue {
         self.config.retention_s.saturating_mul(1_000)
     }
 
-    /// The head's first visibility; never where the lane has no visible message.
-    pub(crate) fn head_since(&self, shared: &Shared, level: Level) -> UnixMillis {
-        let head = self.lanes[usize::from(level.0)].ready.first();
-        head.map_or(UnixMillis::NEVER, |slot| shared.messages[slot].since)
+    /// The lane's next delivery.
+    pub(crate) fn head(&self, shared: &Shared, level: Level) -> Head {
+        Head::of(&self.lanes[usize::from(level.0)], shared)
     }
 
-    /// The living message or dead letter with this id.
+    /// The head's first visibility; never where the lane has no visible message.
+    pub(crate) fn head_since(&self, shared: &Shared, level: Level) -> UnixMillis {
+        self.head(shared, level).since(shared)
+    }
+
+    /// The living message or dead letter with this id, if it is in memory.
     pub(crate) fn find(&self, shared: &Shared, id: MessageId) -> Option<u32> {
         let key_of = |slot: u32| shared.messages[slot].id().0;
         self.ids.get(id.0, key_of).or_else(|| self.dead.get(id.0, key_of))
@@ -184,6 +236,7 @@ impl Queue {
             shared.sequences.remove(shared.messages[slot].sequence.0);
             shared.free(slot);
         }
+        self.drop_runs(shared);
         shared.jobs.remove(&self.id);
         if let Some(at) = self.forget_at.take() {
             shared.forgets.remove(&(at, self.id));
@@ -196,7 +249,7 @@ impl Queue {
         self.ids.insert(message.id().0, slot, |slot| shared.messages[slot].id().0);
     }
 
-    fn unlist(&mut self, shared: &mut Shared, slot: u32) {
+    pub(crate) fn unlist(&mut self, shared: &mut Shared, slot: u32) {
         let message = &shared.messages[slot];
         self.body_bytes -= u64::from(message.body_bytes);
         self.ids.remove(message.id().0, slot);
@@ -212,13 +265,19 @@ impl Queue {
         match message.state {
             State::Visible => {
                 lane.ready.insert(message.sequence.0, slot, |slot| shared.messages[slot].sequence.0);
-                if lane.ready.len() == 1 {
+                if lane.visible() == 1 {
                     self.visible.insert(level);
                     let starvation_ms = self.config.starvation_ms(level.0);
                     lane.hunger.begin(shared, self.id, level, starvation_ms);
                 }
             }
-            State::Delayed => lane.delayed += 1,
+            State::Delayed => {
+                lane.delayed += 1;
+                if message.sequence == NO_SEQUENCE {
+                    self.waiting
+                        .insert(waiting_key(message), slot, |slot| waiting_key(&shared.messages[slot]));
+                }
+            }
             State::Leased => {
                 lane.leased += 1;
                 if let Some(worker) = shared.messages.extra(slot).and_then(|extra| extra.worker.as_ref()) {
@@ -235,8 +294,9 @@ impl Queue {
         }
     }
 
-    fn leave(&mut self, shared: &mut Shared, slot: u32) {
+    pub(crate) fn leave(&mut self, shared: &mut Shared, slot: u32) {
         self.mark_changed(shared);
+        let waiting_at = waiting_key(&shared.messages[slot]);
         shared.clear_timer(slot);
         let message = &mut shared.messages[slot];
         let level = message.level;
@@ -244,12 +304,14 @@ impl Queue {
         match message.state {
             State::Visible => {
                 lane.ready.remove(message.sequence.0, slot);
-                if lane.ready.is_empty() {
-                    self.visible.remove(level);
-                    lane.hunger.end(shared, self.id, level);
+                self.look_at_lane(shared, level);
+            }
+            State::Delayed => {
+                lane.delayed -= 1;
+                if message.sequence == NO_SEQUENCE {
+                    self.waiting.remove(waiting_at, slot);
                 }
             }
-            State::Delayed => lane.delayed -= 1,
             State::Leased => {
                 lane.leased -= 1;
                 message.flags &= !LEASE_FLAGS;
@@ -261,6 +323,15 @@ impl Queue {
                 self.dead.remove(message.id().0, slot);
             }
             State::Gone => {}
+        }
+    }
+
+    /// The lane lost visible work: it may have none left.
+    pub(crate) fn look_at_lane(&mut self, shared: &mut Shared, level: Level) {
+        let lane = &mut self.lanes[usize::from(level.0)];
+        if lane.visible() == 0 {
+            self.visible.remove(level);
+            lane.hunger.end(shared, self.id, level);
         }
     }
 
@@ -276,11 +347,17 @@ impl Queue {
     pub(crate) fn summary(&self, shared: &Shared) -> Summary {
         let levels = self.visible.iter().map(|level| LevelSummary {
             level,
-            visible: self.lanes[usize::from(level.0)].ready.len() as u64,
+            visible: self.lanes[usize::from(level.0)].visible(),
             head_since: self.head_since(shared, level),
         });
-        Summary { queue: self.id, depth: self.depth(), body_bytes: self.body_bytes, levels: levels.collect() }
+        let (depth, body_bytes) = (self.depth(), self.depth_bytes());
+        Summary { queue: self.id, depth, body_bytes, levels: levels.collect() }
     }
+}
+
+/// Place in the order of first visibility: by time, then by when the timer was set.
+fn waiting_key(message: &Message) -> u128 {
+    u128::from(message.due.0) << u64::BITS | u128::from(message.order)
 }
 
 fn is_living(state: State) -> bool {

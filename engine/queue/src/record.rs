@@ -1,19 +1,28 @@
 //! The bytes of one message's record in a snapshot. Payloads are not in them: they stand in the log.
 
-use crate::answer::PayloadRef;
+use crate::answer::{PayloadRef, Place};
 use crate::life_cycle::State;
 use crate::message::{Cause, EXTRA, Extra, Message, NO_SEQUENCE};
 use crate::shared::Shared;
 use overtake_base::limits::{ERROR_BYTES_MAX, HISTORY_ENTRIES_MAX, WORKER_BYTES_MAX};
-use overtake_base::{Level, Malformed, MessageId, QueueId, Reader, Sequence, UnixMillis, Writer};
+use overtake_base::{BlockId, Level, Malformed, MessageId, QueueId, Reader, Sequence, UnixMillis, Writer};
 
 /// Fewest bytes of a record.
-pub(crate) const RECORD_BYTES_MIN: usize = 88;
+pub(crate) const RECORD_BYTES_MIN: usize = 97;
 
 pub(crate) fn write_record(out: &mut Writer<'_>, shared: &Shared, slot: u32) {
     let message = &shared.messages[slot];
     out.u128(message.id().0);
-    out.u64(message.payload.index);
+    match message.payload.place {
+        Place::Entry(index) => {
+            out.u8(0);
+            out.u64(index);
+        }
+        Place::Block(block) => {
+            out.u8(1);
+            out.u64(block.0);
+        }
+    }
     out.u32(message.payload.offset);
     out.u32(message.payload.length);
     out.u64(message.sequence.0);
@@ -21,6 +30,7 @@ pub(crate) fn write_record(out: &mut Writer<'_>, shared: &Shared, slot: u32) {
     out.u64(message.since.0);
     out.u64(message.due.0);
     out.u64(message.ttl_ms);
+    out.u64(message.order);
     out.u32(message.deliveries);
     out.u32(message.failures);
     out.u32(message.body_bytes);
@@ -39,7 +49,11 @@ pub(crate) fn read_record(
 ) -> Result<(Message, Option<Extra>), Malformed> {
     let id = MessageId(input.u128("message id")?);
     let payload = PayloadRef {
-        index: input.u64("payload index")?,
+        place: match input.u8("payload place")? {
+            0 => Place::Entry(input.u64("payload index")?),
+            1 => Place::Block(BlockId(input.u64("payload block")?)),
+            _ => return Err(Malformed("payload place")),
+        },
         offset: input.u32("payload offset")?,
         length: input.u32("payload length")?,
     };
@@ -49,6 +63,7 @@ pub(crate) fn read_record(
     message.since = UnixMillis(input.u64("since")?);
     message.due = UnixMillis(input.u64("due")?);
     message.ttl_ms = input.u64("ttl")?;
+    message.order = input.u64("order")?;
     message.deliveries = input.u32("deliveries")?;
     message.failures = input.u32("failures")?;
     message.body_bytes = input.u32("body bytes")?;
@@ -63,7 +78,10 @@ pub(crate) fn read_record(
     message.flags = input.u8("flags")?;
     let placed = message.sequence != NO_SEQUENCE || message.state == State::Delayed;
     let counted = message.state != State::Leased || message.deliveries > 0;
+    // What has a timer has a place among those of its millisecond, what has none does not.
+    let ordered = (message.order == 0) == message.timer_at().is_none();
     if message.level.0 >= levels
+        || !ordered
         || message.has(EXTRA)
         || !placed
         || !counted
@@ -74,7 +92,7 @@ pub(crate) fn read_record(
     Ok((message, input.option("extra", read_extra)?))
 }
 
-fn write_extra(out: &mut Writer<'_>, extra: &Extra) {
+pub(crate) fn write_extra(out: &mut Writer<'_>, extra: &Extra) {
     out.option(extra.worker.as_deref(), Writer::str);
     out.option(extra.last_text.as_deref(), Writer::str);
     out.option(extra.job, Writer::u32);
@@ -93,7 +111,7 @@ fn write_extra(out: &mut Writer<'_>, extra: &Extra) {
     }
 }
 
-fn read_extra(input: &mut Reader<'_>) -> Result<Extra, Malformed> {
+pub(crate) fn read_extra(input: &mut Reader<'_>) -> Result<Extra, Malformed> {
     let mut extra = Extra {
         worker: input.option("worker", |input| Ok(input.str(WORKER_BYTES_MAX, "worker")?.into()))?,
         last_text: input

@@ -26,7 +26,8 @@ impl Queue {
     /// returning the message.
     fn current(&mut self, shared: &Shared, key: LeaseKey) -> Result<u32, SettleOutcome> {
         let known = shared.by_sequence(key.sequence).filter(|slot| shared.messages[*slot].queue == self.id);
-        if known.is_none() {
+        // A message in a run is visible: it is there, and nobody has a lease of it.
+        if known.is_none() && !self.is_cold(shared, key.sequence.0) {
             return Err(SettleOutcome::Unknown);
         }
         let current = self.leased_under(shared, key).filter(|slot| shared.messages[*slot].due > shared.time);

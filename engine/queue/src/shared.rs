@@ -1,5 +1,7 @@
 //! What all queues of a shard share: time, sequences, the messages, their timers, and the lists of what is to be done.
 
+use crate::answer::{PayloadRef, Place};
+use crate::blocks::Blocks;
 use crate::message::{Message, Messages, NO_SEQUENCE};
 use crate::pages::{LivePayloads, Sequences};
 use crate::timers::Timers;
@@ -16,7 +18,11 @@ pub(crate) struct Shared {
     pub(crate) messages: Messages,
     pub(crate) sequences: Sequences,
     pub(crate) timers: Timers,
+    /// Number of the last setting of a timer.
+    pub(crate) last_order: u64,
+    /// Payloads in log entries.
     pub(crate) payloads: LivePayloads,
+    pub(crate) blocks: Blocks,
     /// Lanes with visible work, by a time not after that of their starvation alert.
     pub(crate) alarms: BTreeSet<(UnixMillis, QueueId, Level)>,
     /// Queues with redrive jobs.
@@ -45,27 +51,57 @@ impl Shared {
         self.sequences.get(sequence.0)
     }
 
+    /// Sets the message's timer: as the newest of all, or, where it left memory with its timer set, as what it was.
     pub(crate) fn set_timer(&mut self, slot: u32) {
-        if let Some(at) = self.messages[slot].timer_at() {
+        let message = &mut self.messages[slot];
+        let Some(at) = message.timer_at() else { return };
+        if message.order == 0 {
+            self.last_order += 1;
+            message.order = self.last_order;
             self.timers.set(&mut self.messages, slot, at);
+        } else {
+            self.timers.set_back(&mut self.messages, slot, at);
         }
     }
 
     pub(crate) fn clear_timer(&mut self, slot: u32) {
         if let Some(at) = self.messages[slot].timer_at() {
             self.timers.clear(&mut self.messages, slot, at);
+            self.messages[slot].order = 0;
         }
     }
 
     /// The record's memory is free again.
     pub(crate) fn free(&mut self, slot: u32) {
-        self.payloads.remove(self.messages[slot].payload.index);
+        let payload = self.messages[slot].payload;
+        self.payload_gone(payload);
         self.messages.remove(slot);
     }
 
     pub(crate) fn store(&mut self, message: Message) -> u32 {
-        self.payloads.add(message.payload.index);
+        self.payload_here(message.payload);
         self.messages.insert(message)
+    }
+
+    /// The message's payload stands in a block from now on.
+    pub(crate) fn move_payload(&mut self, slot: u32, to: PayloadRef) {
+        let from = core::mem::replace(&mut self.messages[slot].payload, to);
+        self.payload_here(to);
+        self.payload_gone(from);
+    }
+
+    fn payload_here(&mut self, payload: PayloadRef) {
+        match payload.place {
+            Place::Entry(index) => self.payloads.add(index),
+            Place::Block(block) => self.blocks.payload_here(block, payload.length),
+        }
+    }
+
+    fn payload_gone(&mut self, payload: PayloadRef) {
+        match payload.place {
+            Place::Entry(index) => self.payloads.remove(index),
+            Place::Block(block) => self.blocks.payload_gone(block, payload.length),
+        }
     }
 
     /// The message can be found by its sequence, if it has one already.

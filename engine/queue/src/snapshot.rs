@@ -2,12 +2,14 @@
 //! exactly as the one it was made of, down to the order in which timers of the same millisecond fire.
 //!
 //! ```text
-//! u32 magic | u8 format | u16 shard | u64 applied | u64 time | u64 last sequence | u32 queues | each queue
-//! u64 time of the timer wheel | u32 timers | each: u32 number of a message, counted as they stand above
+//! u32 magic | u8 format | u16 shard | u64 applied | u64 time | u64 last sequence | u64 last order of a timer
+//! u64 time of the timer wheel | u32 blocks | each block, with what stays in memory of its run
+//! u32 queues | each queue, with the records of its messages in memory
 //! u64 checksum of everything before
 //! ```
 
-use crate::answer::Totals;
+use crate::answer::{Place, Totals};
+use crate::blocks::Block;
 use crate::dead::RedriveJob;
 use crate::dedup::Dedup;
 use crate::lane::Hunger;
@@ -16,27 +18,31 @@ use crate::machine::Machine;
 use crate::queue::Queue;
 use crate::rate::RateLimiter;
 use crate::record::{RECORD_BYTES_MIN, read_record, write_record};
+use crate::run::{Run, RunKind};
 use crate::scheduler::Scheduler;
 use crate::shared::Shared;
 use crate::stats::Waits;
+use crate::timers::Timers;
 use overtake_base::checksum::checksum;
 use overtake_base::planted::{Bug, is_planted};
-use overtake_base::{Level, Malformed, QueueConfig, QueueId, Reader, ShardId, UnixMillis, Writer};
+use overtake_base::{BlockId, Level, Malformed, QueueConfig, QueueId, Reader, ShardId, UnixMillis, Writer};
+use std::collections::BTreeMap;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"OVMS");
-const FORMAT: u8 = 3;
+const FORMAT: u8 = 4;
 /// Checksum domains of snapshots and of digests.
 const SNAPSHOT_DOMAIN: u64 = 0x6d61_6368_696e_6501;
 const DIGEST_DOMAIN: u64 = 0x6d61_6368_696e_6502;
 const CHECKSUM_BYTES: usize = 8;
+/// Fewest bytes of a block.
+const BLOCK_BYTES_MIN: usize = 21;
 
 impl Machine {
     /// Appends the shard's whole state.
     pub fn snapshot(&self, out: &mut Vec<u8>) {
         let start = out.len();
-        let messages: usize = self.queues.values().map(|queue| queue.ids.len() + queue.dead.len()).sum();
         // Growing by doubling would copy most of a large snapshot once more.
-        out.reserve(messages * (RECORD_BYTES_MIN + size_of::<u32>()));
+        out.reserve(self.shared.messages.len() * RECORD_BYTES_MIN);
         let mut writer = Writer(out);
         writer.u32(MAGIC);
         writer.u8(FORMAT);
@@ -44,22 +50,19 @@ impl Machine {
         writer.u64(self.applied);
         writer.u64(self.shared.time.0);
         writer.u64(self.shared.last_sequence);
+        writer.u64(self.shared.last_order);
+        writer.u64(self.shared.timers.base());
+        writer.u32(self.shared.blocks.blocks.len() as u32);
+        for (id, block) in &self.shared.blocks.blocks {
+            write_block(&mut writer, *id, block);
+        }
         writer.u32(self.queues.len() as u32);
-        let mut numbers = vec![u32::MAX; self.shared.messages.slots()];
-        let mut number = 0;
         for queue in self.queues.values() {
             write_queue(&mut writer, queue, &self.shared);
             writer.u32((queue.ids.len() + queue.dead.len()) as u32);
             for slot in queue.ids.iter().chain(queue.dead.iter()) {
                 write_record(&mut writer, &self.shared, slot);
-                numbers[slot as usize] = number;
-                number += 1;
             }
-        }
-        writer.u64(self.shared.timers.base());
-        writer.u32(self.shared.timers.iter(&self.shared.messages).count() as u32);
-        for slot in self.shared.timers.iter(&self.shared.messages) {
-            writer.u32(numbers[slot as usize]);
         }
         let sum = checksum(SNAPSHOT_DOMAIN, &out[start..]);
         Writer(out).u64(sum);
@@ -90,19 +93,26 @@ impl Machine {
         machine.applied = input.u64("applied")?;
         machine.shared.time = UnixMillis(input.u64("time")?);
         machine.shared.last_sequence = input.u64("last sequence")?;
-        let mut slots = Vec::new();
+        machine.shared.last_order = input.u64("last order")?;
+        machine.shared.timers = Timers::starting_at(input.u64("timer time")?);
+        let mut blocks = BTreeMap::new();
+        for _ in 0..input.count(usize::MAX, BLOCK_BYTES_MIN, "blocks")? {
+            let (id, block) = read_block(&mut input)?;
+            blocks.insert(id, block);
+        }
         for _ in 0..input.count(usize::MAX, 1, "queues")? {
-            let queue = read_queue(&mut input, &mut machine.shared, &mut slots)?;
+            let queue = read_queue(&mut input, &mut machine.shared, &mut blocks)?;
             if machine.queues.insert(queue.id, queue).is_some() {
                 return Err(Malformed("queue twice"));
             }
         }
-        read_timers(&mut input, &mut machine.shared, &slots)?;
         input.finish("snapshot")?;
         if is_planted(Bug::SequenceTwice) {
             machine.shared.last_sequence = machine.shared.last_sequence.saturating_sub(1);
         }
-        Ok(machine)
+        // Blocks are taken in with their queues; one that is needed has a queue, or payloads of messages.
+        let needed = machine.shared.blocks.blocks.values().all(|block| block.live > 0);
+        if needed && blocks.is_empty() { Ok(machine) } else { Err(Malformed("blocks")) }
     }
 
     /// A fingerprint of everything that answers depend on. Replicas that applied the same entries have the same one.
@@ -120,8 +130,35 @@ impl Machine {
                 digest = checksum(digest, &bytes);
             }
         }
+        for (id, block) in &self.shared.blocks.blocks {
+            bytes.clear();
+            write_block(&mut Writer(&mut bytes), *id, block);
+            digest = checksum(digest, &bytes);
+        }
         digest
     }
+}
+
+fn write_block(out: &mut Writer<'_>, id: BlockId, block: &Block) {
+    out.u64(id.0);
+    out.u32(block.queue.0);
+    out.u64(block.bytes);
+    out.option(block.run.as_deref(), |out, run| run.encode(out));
+}
+
+fn read_block(input: &mut Reader<'_>) -> Result<(BlockId, RestoredBlock), Malformed> {
+    let id = BlockId(input.u64("block")?);
+    let queue = QueueId(input.u32("block queue")?);
+    let bytes = input.u64("block bytes")?;
+    let run = input.option("block run", |input| Run::decode(input))?;
+    Ok((id, RestoredBlock { queue, bytes, run }))
+}
+
+/// A block on its way into a restored machine.
+struct RestoredBlock {
+    queue: QueueId,
+    bytes: u64,
+    run: Option<Run>,
 }
 
 fn write_queue(out: &mut Writer<'_>, queue: &Queue, shared: &Shared) {
@@ -143,7 +180,11 @@ fn write_queue(out: &mut Writer<'_>, queue: &Queue, shared: &Shared) {
     queue.dedup.encode(out, shared.time);
 }
 
-fn read_queue(input: &mut Reader<'_>, shared: &mut Shared, slots: &mut Vec<u32>) -> Result<Queue, Malformed> {
+fn read_queue(
+    input: &mut Reader<'_>,
+    shared: &mut Shared,
+    blocks: &mut BTreeMap<BlockId, RestoredBlock>,
+) -> Result<Queue, Malformed> {
     let id = QueueId(input.u32("queue id")?);
     let version = input.u64("queue version")?;
     let config = QueueConfig::decode(input)?;
@@ -169,15 +210,18 @@ fn read_queue(input: &mut Reader<'_>, shared: &mut Shared, slots: &mut Vec<u32>)
     }
     queue.dedup = Dedup::decode(input)?;
     queue.schedule_forgetting(shared);
+    for (block, RestoredBlock { bytes, run, .. }) in blocks.extract_if(.., |_, block| block.queue == id) {
+        restore_block(&mut queue, shared, block, bytes, run)?;
+    }
     for _ in 0..input.count(usize::MAX, RECORD_BYTES_MIN, "messages")? {
-        slots.push(read_message(input, &mut queue, shared)?);
+        read_message(input, &mut queue, shared)?;
     }
     // The lanes' own hunger, in place of the one that filling them began.
     for (level, hunger) in (0u8..).map(Level).zip(hungers) {
         let lane = &mut queue.lanes[usize::from(level.0)];
         lane.hunger.end(shared, id, level);
         if let Some(at) = hunger.alarm_at {
-            if lane.ready.is_empty() {
+            if lane.visible() == 0 {
                 return Err(Malformed("lane alarm"));
             }
             shared.alarms.insert((at, id, level));
@@ -187,7 +231,34 @@ fn read_queue(input: &mut Reader<'_>, shared: &mut Shared, slots: &mut Vec<u32>)
     Ok(queue)
 }
 
-fn read_message(input: &mut Reader<'_>, queue: &mut Queue, shared: &mut Shared) -> Result<u32, Malformed> {
+/// Takes a block in, with its run and what that counts. Runs of a lane do not overlap.
+fn restore_block(
+    queue: &mut Queue,
+    shared: &mut Shared,
+    block: BlockId,
+    bytes: u64,
+    run: Option<Run>,
+) -> Result<(), Malformed> {
+    if let Some(run) = &run {
+        run.check_levels(queue.config.levels)?;
+        if let RunKind::Visible(level) = run.kind {
+            let lane = &queue.lanes[usize::from(level.0)];
+            let before = lane.runs.range(..=run.last).next_back();
+            let overlaps = before
+                .and_then(|(_, block)| shared.blocks.run(*block))
+                .is_some_and(|before| before.last >= run.first);
+            if overlaps || run.last > shared.last_sequence {
+                return Err(Malformed("runs of a lane"));
+            }
+            queue.visible.insert(level);
+        }
+        queue.count_run(run, block, true);
+    }
+    shared.blocks.add(block, queue.id, bytes, run.map(Box::new));
+    Ok(())
+}
+
+fn read_message(input: &mut Reader<'_>, queue: &mut Queue, shared: &mut Shared) -> Result<(), Malformed> {
     let (mut message, extra) = read_record(input, queue.id, queue.config.levels, shared.last_sequence)?;
     if is_planted(Bug::ForgetLeases) && message.state == State::Leased {
         message.state = State::Visible;
@@ -200,23 +271,14 @@ fn read_message(input: &mut Reader<'_>, queue: &mut Queue, shared: &mut Shared) 
     {
         return Err(Malformed("message twice"));
     }
-    Ok(queue.admit(shared, message, extra))
-}
-
-/// Sets all timers anew, in the order in which they stood.
-fn read_timers(input: &mut Reader<'_>, shared: &mut Shared, slots: &[u32]) -> Result<(), Malformed> {
-    let base = input.u64("timer time")?;
-    let timed = slots.iter().filter(|slot| shared.messages[**slot].timer_at().is_some()).count();
-    let count = input.count(usize::MAX, 4, "timers")?;
-    shared.timers = crate::timers::Timers::starting_at(base);
-    let mut set = vec![false; slots.len()];
-    for _ in 0..count {
-        let number = input.u32("timer")? as usize;
-        let slot = *slots.get(number).ok_or(Malformed("timer"))?;
-        if core::mem::replace(&mut set[number], true) || shared.messages[slot].timer_at().is_none() {
-            return Err(Malformed("timer"));
-        }
-        shared.set_timer(slot);
+    if let Place::Block(block) = message.payload.place
+        && shared.blocks.get(block).is_none_or(|block| block.queue != queue.id)
+    {
+        return Err(Malformed("payload block"));
     }
-    if count == timed { Ok(()) } else { Err(Malformed("timers")) }
+    if message.order > shared.last_order {
+        return Err(Malformed("order of timers"));
+    }
+    queue.admit(shared, message, extra);
+    Ok(())
 }

@@ -34,6 +34,7 @@ impl<K: Copy + Ord> SortedSlots<K> {
         self.len
     }
 
+    #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -123,6 +124,11 @@ impl<K: Copy + Ord> SortedSlots<K> {
         self.chunks.iter().flat_map(|chunk| chunk.slots.iter().copied())
     }
 
+    /// All slots, the highest key first.
+    pub(crate) fn iter_back(&self) -> impl Iterator<Item = u32> + '_ {
+        self.chunks.iter().rev().flat_map(|chunk| chunk.slots.iter().rev().copied())
+    }
+
     /// Slots with keys above `after` (all where absent), in key order.
     pub(crate) fn iter_after<'a>(
         &'a self,
@@ -176,6 +182,7 @@ mod tests {
             }
             prop_assert_eq!(index.len(), map.len());
             prop_assert!(index.iter().eq(map.values().copied()));
+            prop_assert!(index.iter_back().eq(map.values().rev().copied()));
             for key in (0..2_003).step_by(37) {
                 prop_assert_eq!(index.get(key, key_of), map.get(&key).copied());
                 prop_assert_eq!(index.rank(key, key_of), map.range(..key).count());

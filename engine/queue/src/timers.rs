@@ -4,7 +4,8 @@
 //! Level k of the wheel has 64 lists, each covering 64^k ms. A timer stands on the level of the highest 6-bit digit in
 //! which its time differs from the wheel's own time; when the wheel comes to a list of a higher level, its timers move
 //! down. Timers of the same millisecond always stand in the same list, and lists keep their order, so timers fire in
-//! the order of (time, when they were set) whatever way the wheel went.
+//! the order of (time, when they were set) whatever way the wheel went. A timer that was set before and comes back (with
+//! a message that was on disk, or in a snapshot) makes its list unordered; such a list is sorted when its time comes.
 
 use crate::message::{Messages, NONE};
 use overtake_base::UnixMillis;
@@ -30,12 +31,19 @@ pub(crate) struct Timers {
     /// Every timer before this has fired.
     base: u64,
     occupied: [u64; LEVELS],
+    /// Lists that are not in the order in which their timers were set.
+    unordered: [u64; LEVELS],
     lists: Box<[[List; LISTS]; LEVELS]>,
 }
 
 impl Default for Timers {
     fn default() -> Self {
-        Self { base: 0, occupied: [0; LEVELS], lists: Box::new([[EMPTY; LISTS]; LEVELS]) }
+        Self {
+            base: 0,
+            occupied: [0; LEVELS],
+            unordered: [0; LEVELS],
+            lists: Box::new([[EMPTY; LISTS]; LEVELS]),
+        }
     }
 }
 
@@ -55,6 +63,13 @@ impl Timers {
         let differ = time ^ self.base;
         let level = if differ == 0 { 0 } else { ((63 - differ.leading_zeros()) / DIGIT_BITS) as usize };
         (level, digit(time, level))
+    }
+
+    /// Sets again a timer that was set earlier than others: its list is sorted when its time comes.
+    pub(crate) fn set_back(&mut self, messages: &mut Messages, slot: u32, time: UnixMillis) {
+        let (level, at) = self.place(time.0);
+        self.set(messages, slot, time);
+        self.unordered[level] |= 1 << at;
     }
 
     /// Sets the timer of a message that has none; one in the past fires next.
@@ -87,7 +102,30 @@ impl Timers {
         }
         if list.first == NONE {
             self.occupied[level] &= !(1 << at);
+            self.unordered[level] &= !(1 << at);
         }
+    }
+
+    /// Brings a list of one millisecond into the order in which its timers were set.
+    fn sort(&mut self, messages: &mut Messages, at: usize) {
+        let list = self.lists[0][at];
+        let some = |slot: u32| (slot != NONE).then_some(slot);
+        let mut slots: Vec<u32> =
+            core::iter::successors(some(list.first), |slot| some(messages[*slot].next)).collect();
+        slots.sort_by_key(|slot| messages[*slot].order);
+        let mut previous = NONE;
+        for slot in &slots {
+            messages[*slot].previous = previous;
+            if previous != NONE {
+                messages[previous].next = *slot;
+            }
+            previous = *slot;
+        }
+        if let (Some(first), Some(last)) = (slots.first(), slots.last()) {
+            messages[*last].next = NONE;
+            self.lists[0][at] = List { first: *first, last: *last };
+        }
+        self.unordered[0] &= !(1 << at);
     }
 
     /// The first timer that is due at `now`; it stays set. Brings the wheel to it, or to `now` where there is none.
@@ -99,6 +137,9 @@ impl Timers {
                     break;
                 }
                 self.base = time;
+                if self.unordered[0] & 1 << at != 0 {
+                    self.sort(messages, at);
+                }
                 return Some((time, self.lists[0][at].first));
             }
             let Some((level, at, start)) = self.next_list() else { break };
@@ -129,11 +170,15 @@ impl Timers {
     fn move_down(&mut self, messages: &mut Messages, level: usize, at: usize) {
         let list = core::mem::replace(&mut self.lists[level][at], EMPTY);
         self.occupied[level] &= !(1 << at);
+        let unordered = self.unordered[level] & 1 << at != 0;
+        self.unordered[level] &= !(1 << at);
         let mut slot = list.first;
         while slot != NONE {
             let next = messages[slot].next;
-            if let Some(time) = messages[slot].timer_at() {
-                self.set(messages, slot, time);
+            match messages[slot].timer_at() {
+                Some(time) if unordered => self.set_back(messages, slot, time),
+                Some(time) => self.set(messages, slot, time),
+                None => {}
             }
             slot = next;
         }
@@ -166,7 +211,8 @@ impl Timers {
         UnixMillis(start)
     }
 
-    /// All messages with timers, those of the same millisecond in the order in which they fire.
+    /// All messages with timers.
+    #[cfg(test)]
     pub(crate) fn iter<'a>(&'a self, messages: &'a Messages) -> impl Iterator<Item = u32> + 'a {
         self.lists.iter().flatten().flat_map(move |list| {
             let some = |slot: u32| (slot != NONE).then_some(slot);
@@ -195,23 +241,27 @@ const fn start_of(base: u64, level: usize, at: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::answer::PayloadRef;
+    use crate::answer::{PayloadRef, Place};
     use crate::life_cycle::State;
     use crate::message::Message;
     use overtake_base::{Level, MessageId, QueueId};
     use proptest::prelude::*;
 
-    fn leased(messages: &mut Messages, due: u64) -> u32 {
-        let payload = PayloadRef { index: 1, offset: 0, length: 8 };
+    fn leased(messages: &mut Messages, due: u64, order: u64) -> u32 {
+        let payload = PayloadRef { place: Place::Entry(1), offset: 0, length: 8 };
         let mut message = Message::new(MessageId(1), QueueId(1), Level(0), payload);
         message.state = State::Leased;
         message.due = UnixMillis(due);
+        message.order = order;
         messages.insert(message)
     }
 
     #[derive(Clone, Debug)]
     enum Op {
         Set(u64),
+        /// One leaves, and comes back behind whatever was set meanwhile.
+        Leave(usize),
+        ComeBack,
         Clear(usize),
         Advance(u64),
     }
@@ -220,6 +270,8 @@ mod tests {
         let ahead = prop_oneof![0u64..3, 0u64..200, 0u64..100_000, 0u64..40_000_000_000];
         prop_oneof![
             4 => ahead.clone().prop_map(Op::Set),
+            1 => any::<usize>().prop_map(Op::Leave),
+            1 => Just(Op::ComeBack),
             1 => any::<usize>().prop_map(Op::Clear),
             2 => ahead.prop_map(Op::Advance),
         ]
@@ -235,21 +287,36 @@ mod tests {
             let mut now = start;
             // In the order of setting; (time, slot).
             let mut model: Vec<(u64, u32)> = Vec::new();
-            for op in ops {
+            let mut away: Vec<(u64, u32)> = Vec::new();
+            for (order, op) in (1..).zip(ops) {
                 match op {
                     Op::Set(ahead) => {
-                        let slot = leased(&mut messages, now + ahead);
+                        let slot = leased(&mut messages, now + ahead, order);
                         timers.set(&mut messages, slot, UnixMillis(now + ahead));
                         model.push((now + ahead, slot));
+                    }
+                    Op::Leave(pick) if !model.is_empty() => {
+                        let (time, slot) = model.remove(pick % model.len());
+                        timers.clear(&mut messages, slot, UnixMillis(time));
+                        away.push((time, slot));
+                    }
+                    Op::ComeBack => {
+                        for (time, slot) in away.drain(..) {
+                            timers.set_back(&mut messages, slot, UnixMillis(time));
+                            model.push((time, slot));
+                        }
+                        model.sort_by_key(|(_, slot)| messages[*slot].order);
                     }
                     Op::Clear(pick) if !model.is_empty() => {
                         let (time, slot) = model.remove(pick % model.len());
                         timers.clear(&mut messages, slot, UnixMillis(time));
                     }
-                    Op::Clear(_) => {}
+                    Op::Clear(_) | Op::Leave(_) => {}
                     Op::Advance(ms) => {
                         now += ms;
                         let mut due: Vec<_> = model.iter().copied().filter(|(time, _)| *time <= now).collect();
+                        // One that comes back late fires at once.
+                        due.iter_mut().for_each(|(time, _)| *time = (*time).max(timers.base()));
                         due.sort_by_key(|(time, _)| *time);
                         model.retain(|(time, _)| *time > now);
                         for expected in due {
@@ -259,10 +326,11 @@ mod tests {
                         prop_assert_eq!(timers.first_due(&mut messages, UnixMillis(now)), None);
                     }
                 }
-                let earliest = model.iter().map(|(time, _)| *time).min().unwrap_or(u64::MAX);
+                // What came back late is due at once.
+                let earliest = model.iter().map(|(time, _)| (*time).max(timers.base())).min().unwrap_or(u64::MAX);
                 prop_assert!(timers.next(&messages).0 <= earliest);
                 if model.len() < SEARCH_MAX {
-                    prop_assert_eq!(timers.next(&messages).0, earliest);
+                    prop_assert_eq!(timers.next(&messages).0.max(timers.base()), earliest);
                 }
                 prop_assert_eq!(timers.iter(&messages).count(), model.len());
             }

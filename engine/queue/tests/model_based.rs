@@ -79,13 +79,16 @@ fn planted_faults_are_found() {
 /// Plans come to everything that is counted. Inversions come of planners' picks that pass over a level with a cap of its own.
 #[test]
 fn plans_reach_everything() {
-    let (mut commands, mut messages, mut totals) = (0, 0, Totals::default());
+    let (mut commands, mut messages, mut totals, mut cold) = (0, 0, Totals::default(), [0; 3]);
     for (first, turns) in fixed_plans(12, 700) {
         let reached = run(&first, &turns, Mutation::None).unwrap();
         commands += reached.commands;
         messages = messages.max(reached.messages);
         totals.add(&reached.totals);
+        cold.iter_mut().zip(reached.cold).for_each(|(sum, more)| *sum += more);
     }
+    println!("{commands} commands, {messages} messages, {cold:?} spilled, moved and thawed");
+    assert!(cold.iter().all(|count| *count > 300), "{cold:?} spilled, moved and thawed");
     assert!(commands > 12 * 1_000, "{commands} commands");
     assert!(messages > 100, "at most {messages} messages");
     let counted = [

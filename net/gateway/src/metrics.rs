@@ -51,6 +51,23 @@ fn help(name: &str) -> Option<&'static str> {
         "overtake_journal_segments" => "Journal segments that hold living messages",
         "overtake_journal_file_bytes" => "Bytes of the journal files on disk",
         "overtake_journal_backlog_bytes" => "Accepted bytes that wait for the disk",
+        "overtake_spills_total" => {
+            "Times that messages were taken out of memory, or bodies out of the journal"
+        }
+        "overtake_thaws_total" => "Times that messages on disk were brought back into memory",
+        "overtake_blocks_written_total" => "Blocks of messages written to lane files",
+        "overtake_blocks_freed_total" => "Blocks of messages that are not needed any more",
+        "overtake_requests_blocked_total" => "Requests that waited for messages to be read from lane files",
+        "overtake_lanes_written_bytes_total" => "Bytes written to the lane files",
+        "overtake_lanes_copied_bytes_total" => "Of them bytes copied to make room",
+        "overtake_scrubbed_bytes_total" => "Bytes on disk looked through for damage",
+        "overtake_scrub_passes_total" => "Times that everything on disk was looked through for damage",
+        "overtake_scrub_damage_total" => "Places on disk found damaged before they were needed",
+        "overtake_lane_file_bytes" => "Bytes of the lane files on disk",
+        "overtake_lane_live_bytes" => "Of them bytes of blocks that are needed",
+        "overtake_messages_in_memory" => "Messages and dead letters whose records are in memory",
+        "overtake_messages_on_disk_only" => "Messages whose records are only on disk",
+        "overtake_blocked_requests" => "Requests that wait for messages to be read from lane files",
         "overtake_entry_cache_bytes" => "Bytes of recent messages kept in memory",
         "overtake_disk_full" => "Cores that refuse enqueues because their disk is nearly full",
         "overtake_queue_messages" => "Messages of a queue by level and state",

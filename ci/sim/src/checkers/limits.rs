@@ -57,18 +57,28 @@ fn check_refused(case: &Case<'_>, call: &Call, end_ns: u64, least: u64, found: &
     let there = (there.count() + case.queue.reborn.len()) as u64;
     // What nobody ever saw or was told of may be there too.
     let unknown: u64 = case.queue.calls.iter().map(|other| unknown_messages(other, end_ns)).sum();
-    // Over several shards a message is let in before its shard finds it to be a repeat, and what comes after it in the
-    // same request does not wait for that.
-    let repeats = match call.answer() {
-        Some((_, Response::Enqueued { results })) => results.iter().flatten().filter(|e| e.duplicate).count(),
-        _ => 0,
+    // Over several shards a message is let in before its shard finds it to be a repeat, or its disk to be full: until then it
+    // takes room, and what comes after it does not wait for that.
+    let overlaps = |other: &&&Call| {
+        other.start_ns <= end_ns && other.answer().is_none_or(|(answered_ns, _)| answered_ns >= call.start_ns)
     };
-    if there + unknown + (repeats as u64) < least {
+    let not_stored: usize = case.queue.calls.iter().filter(overlaps).map(|other| not_stored(other)).sum();
+    if there + unknown + (not_stored as u64) < least {
         found.add(format!(
             "refused for depth from {} to {end_ns} ns, though {there} messages at most were there and {least} fit",
             call.start_ns
         ));
     }
+}
+
+/// Messages that were let in and not stored.
+fn not_stored(call: &Call) -> usize {
+    let Some((_, Response::Enqueued { results })) = call.answer() else { return 0 };
+    let none = results.iter().filter(|result| match result {
+        Ok(enqueued) => enqueued.duplicate,
+        Err(refusal) => refusal.code == ErrorCode::Disk,
+    });
+    none.count()
 }
 
 fn may_be_there(message: &Message<'_>, call: &Call, end_ns: u64) -> bool {

@@ -165,11 +165,14 @@ impl ClusterRun {
         ] {
             summary.add(name, count);
         }
-        let disks = self.world.nodes.iter().flat_map(|node| &node.cores).map(|slot| slot.disk.counters);
-        for disk in disks {
+        for slot in self.world.nodes.iter().flat_map(|node| &node.cores) {
+            let disk = slot.disk.counters;
             summary.add("disk operations", disk.operations);
             summary.add("torn writes", disk.torn_writes);
             summary.add("lost writes", disk.lost_writes);
+            for (name, count) in slot.core.iter().flat_map(overtake_core::Core::cold_counts) {
+                summary.add(name, count);
+            }
         }
         summary.count_calls(&self.history);
         summary

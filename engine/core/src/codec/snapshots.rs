@@ -1,15 +1,16 @@
 //! The bytes of snapshots' asks and parts.
 
 use super::{SNAPSHOT_ASK, SNAPSHOT_PART, list, read_list};
-use crate::mesh::{MeshMessage, SnapshotAsk, SnapshotPart, StateHead, StatePart};
+use crate::mesh::{BlockBytes, MeshMessage, SnapshotAsk, SnapshotPart, StateHead, StatePart};
 use bytes::Bytes;
 use overtake_base::codec::share;
 use overtake_base::limits::FRAME_BYTES_MAX;
-use overtake_base::{Malformed, Reader, ShardId, Writer};
+use overtake_base::{BlockId, Malformed, Reader, ShardId, Writer};
 use overtake_replication::types::{EntryKind, LogEntry};
 
 const ENTRIES: u8 = 0;
 const STATE: u8 = 1;
+const BLOCK: u8 = 2;
 /// Bytes of an entry without its data.
 const ENTRY_HEAD_BYTES: usize = 13;
 
@@ -17,7 +18,7 @@ pub(super) fn encode_ask(out: &mut Writer<'_>, ask: &SnapshotAsk) {
     out.u8(SNAPSHOT_ASK);
     out.u16(ask.shard.0);
     out.u64(ask.number);
-    for pair in [ask.staged, ask.state] {
+    for pair in [ask.staged, ask.state, ask.block] {
         out.option(pair, |out, (first, second)| {
             out.u64(first);
             out.u64(second);
@@ -30,7 +31,8 @@ pub(super) fn decode_ask(input: &mut Reader<'_>) -> Result<MeshMessage, Malforme
     let pair = |input: &mut Reader<'_>| Ok((place(input)?, place(input)?));
     let staged = input.option("staged", pair)?;
     let state = input.option("state", pair)?;
-    Ok(MeshMessage::SnapshotAsk(SnapshotAsk { shard, number, staged, state }))
+    let block = input.option("block", pair)?;
+    Ok(MeshMessage::SnapshotAsk(SnapshotAsk { shard, number, staged, state, block }))
 }
 
 pub(super) fn encode_part(out: &mut Writer<'_>, shard: ShardId, number: u64, part: &SnapshotPart) {
@@ -52,6 +54,11 @@ pub(super) fn encode_part(out: &mut Writer<'_>, shard: ShardId, number: u64, par
             out.u8(STATE);
             let StateHead { index, term, first, bytes: length, checksum } = head;
             [index, term, first, length, checksum, offset].into_iter().for_each(|number| out.u64(*number));
+            out.bytes(bytes);
+        }
+        SnapshotPart::Block(BlockBytes { block, records, length, offset, bytes }) => {
+            out.u8(BLOCK);
+            [block.0, *records, *length, *offset].into_iter().for_each(|number| out.u64(number));
             out.bytes(bytes);
         }
     }
@@ -87,6 +94,13 @@ pub(super) fn decode_part(whole: &Bytes, input: &mut Reader<'_>) -> Result<MeshM
             let bytes = share(whole, input.bytes(FRAME_BYTES_MAX, "state")?);
             SnapshotPart::State(StatePart { head, offset, bytes })
         }
+        BLOCK => SnapshotPart::Block(BlockBytes {
+            block: BlockId(place(input)?),
+            records: place(input)?,
+            length: place(input)?,
+            offset: place(input)?,
+            bytes: share(whole, input.bytes(FRAME_BYTES_MAX, "block")?),
+        }),
         _ => return Err(Malformed("part")),
     };
     Ok(MeshMessage::SnapshotPart { shard, number, part })

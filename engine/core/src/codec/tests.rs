@@ -1,8 +1,8 @@
 //! Every mesh message there and back, its bytes for good, and bytes that are none.
 
 use super::*;
-use crate::mesh::{SnapshotAsk, SnapshotPart, StateHead, StatePart};
-use overtake_base::QueueConfig;
+use crate::mesh::{BlockBytes, SnapshotAsk, SnapshotPart, StateHead, StatePart};
+use overtake_base::{BlockId, QueueConfig};
 use overtake_queue::command::Command;
 use overtake_queue::directory::DirectoryCommand;
 use overtake_replication::types::{EntryKind, LogEntry};
@@ -135,9 +135,17 @@ fn every_kind() -> Vec<MeshMessage> {
             number: 3,
             staged: Some((4, 5)),
             state: Some((6, 7)),
+            block: Some((8, 9)),
         }),
         part(SnapshotPart::Entries { first: 2, entries }),
         part(SnapshotPart::State(StatePart { head, offset: 6, bytes: Bytes::from_static(b"state") })),
+        part(SnapshotPart::Block(BlockBytes {
+            block: BlockId(7),
+            records: 2,
+            length: 9,
+            offset: 4,
+            bytes: Bytes::from_static(b"block"),
+        })),
         MeshMessage::Raft { messages: vec![(SHARD, Bytes::from_static(b"raft"))] },
     ];
     let reads = [
@@ -166,6 +174,8 @@ fn every_kind() -> Vec<MeshMessage> {
         Answer::Claim(ClaimOutcome::Pending(claim)),
         Answer::Claim(ClaimOutcome::Off),
         Answer::Fenced(Some(at)),
+        Answer::Spilled(Spilled { payloads: 7, next: Some(id) }),
+        Answer::Thawed(true),
     ];
     all.extend(answers.map(|answer| reply(ShardReply::Answer(answer))));
     all.extend(states.map(|state| reply(ShardReply::Inspected(Some(view(state))))));
@@ -209,7 +219,7 @@ fn golden_bytes() {
     let all: Vec<u8> = every_kind().iter().flat_map(|message| bytes_of(message).to_vec()).collect();
     assert_eq!(
         overtake_base::checksum::checksum(0, &all),
-        0xaee4_dd05_ea9f_0cc2,
+        0x96c2_5f4a_14f5_86d3,
         "the layout changed: raise the version"
     );
     let waiters = bytes_of(&MeshMessage::Waiters { queue: QueueId(0x0102_0304), some: true });

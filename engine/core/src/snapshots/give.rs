@@ -1,13 +1,15 @@
 //! The side that has the shard.
 
-use super::{KEEP_NS, SnapshotAsk, SnapshotPart, StateHead, StatePart};
+use super::{BlockBytes, KEEP_NS, SnapshotAsk, SnapshotPart, StateHead, StatePart};
 use crate::cluster::Address;
+use crate::cold::ReadFor;
 use crate::mesh::MeshMessage;
 use crate::{Core, Output};
 use bytes::Bytes;
-use overtake_base::ShardId;
 use overtake_base::checksum::checksum;
 use overtake_base::planted::{Bug, is_planted};
+use overtake_base::{BlockId, ShardId};
+use overtake_log::lanes::BlockPart;
 use overtake_replication::types::{EntryKind, LogEntry};
 
 /// Entries of one part, at most.
@@ -20,6 +22,8 @@ const BYTES_PER_S: u64 = 200 * 1024 * 1024;
 const BACKLOG_BYTES: usize = 1024 * 1024;
 /// Looked at again after this, in nanoseconds.
 const LATER_NS: u64 = 1_000_000;
+/// How long no more messages leave memory where that keeps a state from being taken, in nanoseconds.
+const HOLD_NS: u64 = 1_000_000_000;
 const NANOS_PER_S: u64 = 1_000_000_000;
 const DOMAIN: u64 = u64::from_le_bytes(*b"snapshot");
 
@@ -102,6 +106,9 @@ impl Core {
         let now_ns = self.now.monotonic_ns;
         let outgoing = self.snapshots.outgoing.entry(shard).or_default();
         outgoing.used_ns = now_ns;
+        if let Some((block, _)) = ask.block {
+            return self.read_block_part(to, ask, BlockId(block));
+        }
         let next_of = |first: u64| match ask.staged {
             Some((from, last)) if from <= first && last + 1 >= first => last + 1,
             _ => first,
@@ -115,6 +122,13 @@ impl Core {
         outgoing.first = first;
         let next = next_of(first);
         let take = outgoing.state.is_none() && next + LAST_ENTRIES > end;
+        if take && self.storage.drafts.has_any_of(shard) {
+            // A state that knows a block which is not on disk yet cannot be given.
+            self.snapshots.asks.push_back((to, ask));
+            self.snapshots.next_part_ns = now_ns + LATER_NS;
+            self.snapshots.hold_spills_ns = now_ns + HOLD_NS;
+            return;
+        }
         if take && !self.take_state(shard, end, first) {
             return;
         }
@@ -192,6 +206,29 @@ impl Core {
             self.send_part(to, ask, SnapshotPart::Entries { first, entries }, bytes);
         }
         true
+    }
+
+    /// Reads a block for a part. Where it is not there any more nothing comes, and whoever asked begins with a newer state.
+    fn read_block_part(&mut self, to: Address, ask: SnapshotAsk, block: BlockId) {
+        let token = self.next_number();
+        if self.storage.read_block(ask.shard, block, BlockPart::Whole, token) {
+            self.cold.reads.insert(token, ((ask.shard, block), ReadFor::Snapshot));
+            self.snapshots.block_readings.insert(token, (to, ask));
+            self.put_out_operations();
+        }
+    }
+
+    /// A block was read for a part.
+    pub(crate) fn block_part_read(&mut self, token: u64, block: BlockId, records: &Bytes, payloads: &Bytes) {
+        let Some((to, ask)) = self.snapshots.block_readings.remove(&token) else { return };
+        let whole = Bytes::from([&records[..], &payloads[..]].concat());
+        let offset = ask.block.map_or(0, |(_, has)| has).min(whole.len() as u64);
+        let end = (offset as usize + self.config.snapshot_part_bytes).min(whole.len());
+        let bytes = whole.slice(offset as usize..end);
+        let sent = bytes.len();
+        let (records, length) = (records.len() as u64, whole.len() as u64);
+        let part = SnapshotPart::Block(BlockBytes { block, records, length, offset, bytes });
+        self.send_part(to, ask, part, sent);
     }
 
     fn send_part(&mut self, to: Address, ask: SnapshotAsk, part: SnapshotPart, bytes: usize) {

@@ -4,19 +4,24 @@
 //! hears nothing, so that nothing it says can rest on what goes away.
 
 use super::give::state_checksum;
-use super::{SnapshotAsk, SnapshotPart, StateHead, StatePart};
+use super::{BlockBytes, SnapshotAsk, SnapshotPart, StateHead, StatePart};
 use crate::cluster::Address;
 use crate::mesh::MeshMessage;
 use crate::{Core, Output};
 use bytes::Bytes;
 use overtake_base::planted::{Bug, is_planted};
-use overtake_base::{QueueId, ShardId};
+use overtake_base::{BlockId, QueueId, ShardId};
 use overtake_log::{BatchNumber, CheckpointFound, Record, RecoveredShard};
+use overtake_queue::machine::Machine;
 use overtake_replication::types::{LogEntry, SnapshotOffer};
 use std::collections::BTreeSet;
 
 /// A part that did not come within this is asked for again, in nanoseconds.
 const AGAIN_NS: u64 = 1_000_000_000;
+/// Length of a block, at most.
+const BLOCK_BYTES_MAX: u64 = 1 << 32;
+/// How often a block is asked for again before its state is given up.
+const BLOCK_TRIES: u32 = 3;
 /// Length of a state, at most.
 const STATE_BYTES_MAX: u64 = 1 << 36;
 
@@ -32,6 +37,12 @@ pub(crate) struct Incoming {
     phase: Phase,
     /// What has come of the state.
     state: Option<(StateHead, Vec<u8>)>,
+    /// The blocks that the state names, once all of it is here.
+    blocks: Option<Vec<BlockId>>,
+    /// The one that is coming, and what has come of it.
+    block: Option<(BlockId, Vec<u8>)>,
+    /// How often a block was asked for in vain.
+    block_tries: u32,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -48,6 +59,13 @@ enum Phase {
     Writing,
 }
 
+impl Incoming {
+    /// The state, and what depends on it, must come anew.
+    fn forget_state(&mut self) {
+        (self.state, self.blocks, self.block, self.block_tries) = (None, None, None, 0);
+    }
+}
+
 impl Core {
     /// The leader offers a snapshot, since its log does not reach back to what this replica lacks.
     pub(crate) fn snapshot_offered(&mut self, shard: ShardId, offer: SnapshotOffer) {
@@ -62,6 +80,9 @@ impl Core {
             number,
             phase: Phase::Asked,
             state: None,
+            blocks: None,
+            block: None,
+            block_tries: 0,
         });
         (incoming.from, incoming.term, incoming.commit) = (from, offer.term, commit);
         if incoming.phase == Phase::Asked {
@@ -76,9 +97,10 @@ impl Core {
         (incoming.number, incoming.asked_ns) = (number, self.now.monotonic_ns);
         incoming.phase = Phase::Asked;
         let state = incoming.state.as_ref().map(|(head, bytes)| (head.index, bytes.len() as u64));
+        let block = incoming.block.as_ref().map(|(block, bytes)| (block.0, bytes.len() as u64));
         let to = incoming.from;
         if self.links.is_up(to) {
-            let message = MeshMessage::SnapshotAsk(SnapshotAsk { shard, number, staged, state });
+            let message = MeshMessage::SnapshotAsk(SnapshotAsk { shard, number, staged, state, block });
             self.out.push(Output::Mesh { to, message });
         }
     }
@@ -92,11 +114,12 @@ impl Core {
         let taken = match part {
             SnapshotPart::Entries { first, entries } => self.stage(shard, first, &entries),
             SnapshotPart::State(part) => self.take_state_part(shard, part),
+            SnapshotPart::Block(part) => self.take_block_part(shard, part),
         };
         if !taken {
             // Whatever it is, it does not fit: begin again, at the pace of time-outs.
             if let Some(incoming) = self.snapshots.incoming.get_mut(&shard) {
-                incoming.state = None;
+                incoming.forget_state();
             }
             if let Some((journal, _)) = self.storage.journal() {
                 journal.trim_staged(shard, 0);
@@ -152,9 +175,61 @@ impl Core {
             return false;
         }
         incoming.state = Some((head, state));
+        (incoming.blocks, incoming.block) = (None, None);
         if complete {
             incoming.phase = Phase::Whole;
         } else {
+            self.ask_for_part(shard);
+        }
+        true
+    }
+
+    fn take_block_part(&mut self, shard: ShardId, part: BlockBytes) -> bool {
+        let BlockBytes { block, records, length, offset, bytes } = part;
+        let Some(incoming) = self.snapshots.incoming.get_mut(&shard) else { return false };
+        let Some((_, mut whole)) = incoming.block.take().filter(|(wanted, _)| *wanted == block) else {
+            return false;
+        };
+        let fits = offset == whole.len() as u64
+            && records <= length
+            && length <= BLOCK_BYTES_MAX
+            && offset + bytes.len() as u64 <= length
+            && (!bytes.is_empty() || offset == length);
+        if !fits {
+            return false;
+        }
+        incoming.block_tries = 0;
+        whole.extend_from_slice(&bytes);
+        if (whole.len() as u64) < length {
+            incoming.block = Some((block, whole));
+            self.ask_for_part(shard);
+            return true;
+        }
+        incoming.phase = Phase::Whole;
+        let whole = Bytes::from(whole);
+        self.storage.store_block(
+            shard,
+            block,
+            whole.slice(..records as usize),
+            whole.slice(records as usize..),
+        )
+    }
+
+    /// The first block that the state names and that is not here; asks for it, unless it is about to be. False where all
+    /// are on disk.
+    fn lacks_blocks(&mut self, shard: ShardId) -> bool {
+        let Some(incoming) = self.snapshots.incoming.get_mut(&shard) else { return false };
+        if incoming.blocks.is_none() {
+            let state = incoming.state.as_ref().filter(|_| shard != ShardId::DIRECTORY);
+            let machine = state.and_then(|(_, state)| Machine::restore(shard, state).ok());
+            incoming.blocks = Some(machine.iter().flat_map(Machine::blocks).collect());
+        }
+        let Some(lanes) = self.storage.lanes() else { return true };
+        let missing = |block: &&BlockId| !lanes.contains(shard, **block);
+        let Some(block) = incoming.blocks.iter().flatten().find(missing).copied() else { return false };
+        // This replica may be about to write it itself.
+        if !lanes.is_to_be_written(shard, block) && self.storage.drafts.records((shard, block)).is_none() {
+            incoming.block = Some((block, Vec::new()));
             self.ask_for_part(shard);
         }
         true
@@ -182,6 +257,7 @@ impl Core {
             (Phase::Staging(batch), _) if batch <= durable || is_planted(Bug::SnapshotTooEarly) => {
                 self.ask_for_part(shard);
             }
+            (Phase::Whole, Some(_)) if self.lacks_blocks(shard) => {}
             (Phase::Whole | Phase::Closed, Some(head)) => self.close(shard, head),
             _ => {}
         }
@@ -257,6 +333,8 @@ impl Core {
             return Ok(());
         }
         let mut replica = self.recover_replica(shard, found)?;
+        self.storage.forget_drafts(shard);
+        self.take_in_blocks(&mut replica)?;
         let Some(old) = self.replicas.get_mut(&shard) else { return Ok(()) };
         replica.seen = old.seen;
         let mut queues: BTreeSet<QueueId> = old.machine.queues().collect();
@@ -307,6 +385,15 @@ impl Core {
                 // Another leader's log reaches back far enough.
                 self.snapshots.incoming.remove(&shard);
             } else if incoming.phase == Phase::Asked && now_ns - incoming.asked_ns >= AGAIN_NS {
+                if let Some(incoming) = self.snapshots.incoming.get_mut(&shard)
+                    && incoming.block.is_some()
+                {
+                    incoming.block_tries += 1;
+                    if incoming.block_tries > BLOCK_TRIES {
+                        // It is not there any more, nor is the state that names it.
+                        incoming.forget_state();
+                    }
+                }
                 self.ask_for_part(shard);
             }
         }

@@ -1,6 +1,7 @@
 //! What the journal answers: outcomes of reads and checkpoints, and figures.
 
 use crate::error::JournalError;
+use crate::scrub::Scrubbed;
 use bytes::Bytes;
 use overtake_base::ShardId;
 
@@ -46,6 +47,8 @@ pub struct Completed {
     pub reads: Vec<EntryRead>,
     /// A checkpoint that is written, or found no room.
     pub checkpoint: Option<CheckpointWritten>,
+    /// What came of a piece of the scrub.
+    pub scrubbed: Option<Scrubbed>,
 }
 
 /// Figures for metrics and for deciding about checkpoints.

@@ -15,12 +15,14 @@ pub(super) struct Disk {
     pub(super) random: Random,
     /// Room for segment files; allocations beyond fail as on a full disk.
     pub(super) files_max: usize,
+    /// Of that, room that only urgent allocations get.
+    pub(super) kept_free: usize,
 }
 
 impl Disk {
     pub(super) fn new(seed: u64) -> Self {
         let random = Random::new(seed, "disk");
-        Self { files: BTreeMap::new(), pending: Vec::new(), random, files_max: usize::MAX }
+        Self { files: BTreeMap::new(), pending: Vec::new(), random, files_max: usize::MAX, kept_free: 0 }
     }
 
     pub(super) fn submit(&mut self, operations: &mut Vec<DiskOperation>) {
@@ -41,8 +43,9 @@ impl Disk {
             DiskOperationKind::List => {
                 DiskDone::Listed(self.files.iter().map(|(name, bytes)| (*name, bytes.len() as u64)).collect())
             }
-            DiskOperationKind::Allocate { file, bytes } => {
-                if self.files.len() >= self.files_max {
+            DiskOperationKind::Allocate { file, bytes, urgent } => {
+                let kept_free = if urgent { 0 } else { self.kept_free };
+                if self.files.len() + kept_free >= self.files_max {
                     let error = DiskError { full: true, detail: "no room".into() };
                     return DiskCompletion { id, result: Err(error) };
                 }
@@ -57,7 +60,11 @@ impl Disk {
             }
             DiskOperationKind::Read { file, offset, length } => {
                 let at = offset as usize;
-                DiskDone::Read(Bytes::copy_from_slice(&self.files[&file][at..at + length as usize]))
+                let Some(bytes) = self.files.get(&file) else {
+                    let error = DiskError { full: false, detail: "the file is gone".into() };
+                    return DiskCompletion { id, result: Err(error) };
+                };
+                DiskDone::Read(Bytes::copy_from_slice(&bytes[at..at + length as usize]))
             }
             DiskOperationKind::Replace { file, data } => {
                 self.files.insert(file, data.to_vec());
@@ -93,7 +100,7 @@ impl Disk {
                         }
                     }
                 }
-                DiskOperationKind::Allocate { file, bytes } if survives > 0 => {
+                DiskOperationKind::Allocate { file, bytes, .. } if survives > 0 => {
                     let length = if survives == 1 { bytes } else { self.random.below(bytes) };
                     self.files.insert(file, vec![0; length as usize]);
                 }

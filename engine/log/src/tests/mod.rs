@@ -5,5 +5,7 @@ mod crashes;
 mod damage;
 mod disk;
 mod examine;
+mod lanes;
 mod room;
+mod scrub;
 mod world;

@@ -116,6 +116,8 @@ pub(super) struct World {
     pub(super) model: Model,
     pub(super) random: Random,
     pub(super) out: Vec<DiskOperation>,
+    /// What came of pieces of the scrub.
+    pub(super) scrubbed: Vec<crate::Scrubbed>,
     reads: BTreeMap<u64, (ShardId, u64)>,
     next_token: u64,
     term: u64,
@@ -134,7 +136,17 @@ impl World {
         );
         let model = Model { durable: journal.durable(), ..Model::default() };
         let random = Random::new(seed, "world");
-        Self { disk, journal, model, random, out: Vec::new(), reads: BTreeMap::new(), next_token: 0, term: 0 }
+        Self {
+            disk,
+            journal,
+            model,
+            random,
+            out: Vec::new(),
+            scrubbed: Vec::new(),
+            reads: BTreeMap::new(),
+            next_token: 0,
+            term: 0,
+        }
     }
 
     pub(super) fn shard(&mut self) -> ShardId {
@@ -261,6 +273,7 @@ impl World {
         self.disk.submit(&mut self.out);
         assert!(self.journal.durable() >= self.model.durable, "durable goes back");
         self.model.durable = self.journal.durable();
+        self.scrubbed.extend(completed.scrubbed.clone());
         for read in &completed.reads {
             let (shard, index) = self.reads.remove(&read.token).expect("asked once");
             let now = self.log(shard).entries.get(&index).map(|(_, data)| data.clone());
@@ -281,6 +294,11 @@ impl World {
             }
         }
         Some(completed)
+    }
+
+    /// Changes bits of a byte on the disk.
+    pub(super) fn flip(&mut self, file: FileName, at: u64, bits: u8) {
+        self.disk.files.get_mut(&file).expect("a file")[at as usize] ^= bits;
     }
 
     /// One random thing.

@@ -44,7 +44,7 @@ fn the_key_decides_first_and_a_repeat_claims_nothing() {
     assert_eq!(shard.machine.dedup_lookup(QUEUE, b"b", UnixMillis(0)), None);
     let new_id = NewMessage { dedup_key: Some("a".into()), ..client_made(3) };
     assert_eq!(shard.enqueue(vec![new_id]), [duplicate(1)]);
-    assert!(!shard.machine.id_lookup(QUEUE, MessageId(3), UnixMillis(0)));
+    assert!(!shard.id_lookup(QUEUE, MessageId(3)));
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn a_delayed_message_becomes_visible_at_its_time_and_enters_the_tail() {
         at(3, VisibleWhen::At(UnixMillis(5))),
     ]);
     assert_eq!(shard.machine.next_deadline(), UnixMillis(START + 300));
-    assert_eq!(shard.machine.inspect(QUEUE, MessageId(1)).unwrap().sequence, None);
+    assert_eq!(shard.inspect(QUEUE, MessageId(1)).unwrap().sequence, None);
     shard.pass(299);
     assert_eq!((shard.total_visible(), shard.stats().delayed[0]), (1, 2));
     shard.pass(300);
@@ -145,15 +145,15 @@ fn messages_are_peeked_in_pages_and_inspected_with_what_is_ahead() {
     shard.stored((1..=300).map(|id| message(id, (id % 3) as u8)).collect());
     shard.lease(1);
     let all = PeekFilter { visible: true, delayed: true, leased: true, priority: None };
-    let first = shard.machine.peek(QUEUE, all, None, 200);
-    let rest = shard.machine.peek(QUEUE, all, Some(first[199].id), 200);
+    let first = shard.peek(QUEUE, all, None, 200);
+    let rest = shard.peek(QUEUE, all, Some(first[199].id), 200);
     assert!(first.iter().chain(&rest).map(|view| view.id.0).eq(1..=300));
     let leased = PeekFilter { visible: false, ..all };
-    assert_eq!(shard.machine.peek(QUEUE, leased, None, 10)[0].id, MessageId(3));
+    assert_eq!(shard.peek(QUEUE, leased, None, 10)[0].id, MessageId(3));
     // 100 of level 0, one of them leased; 250 is the 84th of level 1.
-    let view = shard.machine.inspect(QUEUE, MessageId(250)).unwrap();
+    let view = shard.inspect(QUEUE, MessageId(250)).unwrap();
     assert_eq!(view.state, ViewState::Visible { ahead: Some(99 + 83) });
-    assert_eq!(shard.machine.inspect(QUEUE, MessageId(999)), None);
+    assert_eq!(shard.inspect(QUEUE, MessageId(999)), None);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Tests of the state machine through its own door: encoded entries in, answers out.
 
 mod claims;
+mod cold;
 mod dead;
 mod deadlines;
 mod enqueue;
@@ -9,13 +10,14 @@ mod lease;
 mod settle;
 mod snapshot;
 
-use crate::answer::{Answer, ClaimOutcome, Delivery, EnqueueOutcome, QueueStats, SettleOutcome};
+use crate::answer::{Answer, ClaimOutcome, Delivery, EnqueueOutcome, MessageView, QueueStats, SettleOutcome};
+use crate::cold::Loaded;
 use crate::command::{
     Batch, Command, Extension, Lease, LeaseKey, LevelChoice, NewMessage, Redrive, RedriveSelection, Return,
-    VisibleWhen,
+    Spill, SpillWhat, VisibleWhen,
 };
 use crate::entry::encode_batch;
-use crate::machine::Machine;
+use crate::machine::{Machine, PeekFilter};
 use bytes::Bytes;
 use overtake_base::queue_config::Scheduling;
 use overtake_base::{Level, MessageId, QueueConfig, QueueId, ShardId, UnixMillis};
@@ -151,6 +153,45 @@ impl Shard {
             Answer::Redriven(count) => count,
             other => panic!("{other:?}"),
         }
+    }
+
+    pub(crate) fn id_lookup(&self, queue: QueueId, id: MessageId) -> bool {
+        self.machine.id_lookup(queue, id, self.machine.time(), &Loaded::default()).unwrap()
+    }
+
+    pub(crate) fn inspect(&self, queue: QueueId, id: MessageId) -> Option<MessageView> {
+        self.machine.inspect(queue, id, &Loaded::default()).unwrap()
+    }
+
+    pub(crate) fn peek(
+        &self,
+        queue: QueueId,
+        filter: PeekFilter,
+        after: Option<MessageId>,
+        limit: usize,
+    ) -> Vec<MessageView> {
+        self.machine.peek(queue, filter, after, limit, &Loaded::default()).unwrap()
+    }
+
+    /// Takes up to `messages_max` messages out of memory; gives how many.
+    pub(crate) fn spill(&mut self, what: SpillWhat, messages_max: u32) -> u32 {
+        let spill = Spill {
+            what,
+            up_to_index: self.index,
+            horizon: UnixMillis(0),
+            messages_min: 1,
+            messages_max,
+            bytes_max: u64::MAX,
+        };
+        match self.one(Command::Spill { queue: QUEUE, spill }) {
+            Answer::Spilled(spilled) => spilled.payloads,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The same for a lane, behind its first `keep`.
+    pub(crate) fn spill_lane(&mut self, level: u8, keep: u32, messages_max: u32) -> u32 {
+        self.spill(SpillWhat::Lane { level: Level(level), keep }, messages_max)
     }
 
     /// Statistics, with the promise that every enqueued message is somewhere.

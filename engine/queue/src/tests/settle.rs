@@ -21,7 +21,7 @@ fn each_receipt_has_its_own_answer() {
     assert_eq!(outcomes, [vec![Ok, Ok, Unknown, Unknown], vec![Ok, Unknown], vec![Ok]]);
     assert_eq!(shard.ack(keys[3]), Stale, "an older delivery's receipt");
     assert_eq!(shard.ack(LeaseKey { sequence: Sequence(0), deliveries: 0 }), Unknown);
-    let leased = shard.machine.inspect(QUEUE, MessageId(3)).unwrap().state;
+    let leased = shard.inspect(QUEUE, MessageId(3)).unwrap().state;
     assert_eq!(leased, ViewState::Leased { expires_at: UnixMillis(START + 60_000), worker: None });
     assert_eq!(shard.stats().totals.stale_receipts, 1);
 }
@@ -113,7 +113,7 @@ fn too_many_failures_make_a_dead_letter_with_its_story() {
     let story: Vec<_> = dead.history.iter().map(|(at, what)| (at.0 - START, &**what)).collect();
     assert_eq!(story, [(0, "broken"), (30_000, "lease expired"), (30_000, "released")]);
     assert_eq!((shard.stats().dead, shard.stats().totals.dead_lettered), (1, 1));
-    let view = shard.machine.inspect(QUEUE, MessageId(1)).unwrap();
+    let view = shard.inspect(QUEUE, MessageId(1)).unwrap();
     assert_eq!((view.state, view.last_error.as_deref()), (ViewState::Dead, Some("broken")));
 }
 
@@ -121,7 +121,7 @@ fn too_many_failures_make_a_dead_letter_with_its_story() {
 fn a_look_by_id_tells_why_the_last_delivery_failed() {
     let mut shard = Shard::new(strict());
     shard.stored(vec![message(1, 0)]);
-    let error = |shard: &Shard| shard.machine.inspect(QUEUE, MessageId(1)).unwrap().last_error;
+    let error = |shard: &Shard| shard.inspect(QUEUE, MessageId(1)).unwrap().last_error;
     assert_eq!(error(&shard), None, "nothing failed yet");
     shard.lease(1);
     shard.pass(30_000);

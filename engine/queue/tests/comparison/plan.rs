@@ -15,6 +15,35 @@ pub struct Turn {
     pub steps: Vec<Step>,
     /// Afterwards goes on with a restored machine.
     pub restores: bool,
+    /// Takes messages out of memory at the end of the batch.
+    pub spills: Option<SpillDraft>,
+    /// Brings back a run that nothing needs.
+    pub thaws: Option<usize>,
+}
+
+#[derive(Clone, Debug)]
+pub struct SpillDraft {
+    pub queue: u8,
+    pub what: SpillKind,
+    /// So far behind the newest entry.
+    pub behind: u64,
+    /// Leaves what is due or expires so soon.
+    pub ahead_ms: u64,
+    pub messages: (u32, u32),
+    pub bytes_max: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum SpillKind {
+    Lane {
+        level: u8,
+        keep: u32,
+    },
+    Delayed,
+    /// Goes on where the last one ended.
+    Payloads {
+        dead: bool,
+    },
 }
 
 /// How time passes before a batch.
@@ -207,11 +236,32 @@ pub fn plan(turns: usize) -> impl Strategy<Value = Vec<Turn>> {
 
 fn turn() -> impl Strategy<Value = Turn> {
     let steps = prop::collection::vec(step(), 0..=12);
-    (passing(), steps, prop::bool::weighted(0.05)).prop_map(|(passes, steps, restores)| Turn {
-        passes,
-        steps,
-        restores,
-    })
+    let spills = prop::option::weighted(0.4, spill());
+    let thaws = prop::option::weighted(0.05, any::<usize>());
+    (passing(), steps, prop::bool::weighted(0.05), spills, thaws)
+        .prop_map(|(passes, steps, restores, spills, thaws)| Turn { passes, steps, restores, spills, thaws })
+}
+
+fn spill() -> impl Strategy<Value = SpillDraft> {
+    let what = prop_oneof![
+        6 => (level(), 0u32..4).prop_map(|(level, keep)| SpillKind::Lane { level, keep }),
+        2 => Just(SpillKind::Delayed),
+        2 => any::<bool>().prop_map(|dead| SpillKind::Payloads { dead }),
+    ];
+    let messages = (1u32..3, prop_oneof![1u32..6, Just(50u32)]);
+    let bytes_max = prop_oneof![3 => Just(u64::MAX), 1 => 1u64..900];
+    let behind = prop_oneof![3 => Just(0u64), 1 => 0u64..40];
+    let ahead_ms = prop_oneof![2 => Just(0u64), 1 => 0u64..3_000];
+    (0..QUEUES, what, behind, ahead_ms, messages, bytes_max).prop_map(
+        |(queue, what, behind, ahead_ms, messages, bytes_max)| SpillDraft {
+            queue,
+            what,
+            behind,
+            ahead_ms,
+            messages,
+            bytes_max,
+        },
+    )
 }
 
 fn passing() -> impl Strategy<Value = Passing> {

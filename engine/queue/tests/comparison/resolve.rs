@@ -1,7 +1,8 @@
 //! Turns the places that a plan names into the queues, messages and leases that there are, and runs it.
 
 use super::plan::{
-    Action, Choice, ClaimStep, Draft, Id, Key, Passing, Post, QUEUES, Step, Text, Turn, When, Which,
+    Action, Choice, ClaimStep, Draft, Id, Key, Passing, Post, QUEUES, SpillDraft, SpillKind, Step, Text,
+    Turn, When, Which,
 };
 use super::{Difference, MadeClaim, Pair, START};
 use crate::model::mutation::Mutation;
@@ -10,9 +11,10 @@ use overtake_base::{Level, MessageId, QueueConfig, QueueId, Sequence, UnixMillis
 use overtake_queue::answer::Totals;
 use overtake_queue::command::{
     ClaimEnd, Command, Extension, Lease, LeaseKey, LevelChoice, NewMessage, Pick, Redrive, RedriveSelection,
-    Return, Room, VisibleWhen,
+    Return, Room, Spill, SpillWhat, VisibleWhen,
 };
 use proptest::sample::Index;
+use std::collections::BTreeMap;
 
 /// A case under way.
 struct Run {
@@ -23,6 +25,8 @@ struct Run {
     last_queue: u32,
     version: u64,
     messages_made: u64,
+    /// Where walks over payloads go on.
+    walks: BTreeMap<(QueueId, bool), MessageId>,
 }
 
 /// What a case came to.
@@ -32,6 +36,8 @@ pub struct Reached {
     pub totals: Totals,
     /// Most messages and dead letters at a time.
     pub messages: usize,
+    /// Messages that left memory, payloads that moved without their messages, and runs that came back.
+    pub cold: [u64; 3],
 }
 
 /// Runs a plan, with a fault in the model or none.
@@ -44,6 +50,7 @@ pub fn run(first: &Draft, turns: &[Turn], mutation: Mutation) -> Result<Reached,
         last_queue: 0,
         version: 0,
         messages_made: 0,
+        walks: BTreeMap::new(),
     };
     let created = (0..QUEUES).map(|_| run.create(first)).collect();
     run.pair.apply(START, created)?;
@@ -54,7 +61,9 @@ pub fn run(first: &Draft, turns: &[Turn], mutation: Mutation) -> Result<Reached,
     }
     let mut totals = Totals::default();
     run.pair.model.queues.values().for_each(|queue| totals.add(&queue.totals));
-    Ok(Reached { commands: run.pair.commands, totals, messages })
+    let disk = &run.pair.disk;
+    let cold = [disk.spilled, disk.moved, disk.thawed];
+    Ok(Reached { commands: run.pair.commands, totals, messages, cold })
 }
 
 impl Run {
@@ -67,12 +76,52 @@ impl Run {
                 self.pair.now()
             }
         };
-        let commands = turn.steps.iter().flat_map(|step| self.commands(step)).collect();
+        let mut commands: Vec<Command> = turn.steps.iter().flat_map(|step| self.commands(step)).collect();
+        commands.extend(turn.spills.as_ref().map(|draft| self.spill(draft)));
         self.pair.apply(time, commands)?;
+        self.walked(turn);
+        if let Some(block) = turn.thaws.and_then(|pick| self.pair.some_run(pick)) {
+            self.pair.thaw_wrongly(block)?;
+            // It may have ended meanwhile.
+            if self.pair.machine.queue_of_run(block).is_some() {
+                self.pair.thaw_blocks(self.pair.now(), &[block])?;
+            }
+            self.pair.compare()?;
+        }
         if turn.restores {
             self.pair.restore()?;
         }
         Ok(())
+    }
+
+    fn spill(&mut self, draft: &SpillDraft) -> Command {
+        let (queue, levels) = self.queues[usize::from(draft.queue)];
+        let what = match draft.what {
+            SpillKind::Lane { level, keep } => SpillWhat::Lane { level: level_of(levels, level), keep },
+            SpillKind::Delayed => SpillWhat::Delayed,
+            SpillKind::Payloads { dead } => {
+                SpillWhat::Payloads { dead, after: self.walks.get(&(queue, dead)).copied() }
+            }
+        };
+        let spill = Spill {
+            what,
+            up_to_index: self.pair.index.saturating_sub(draft.behind),
+            horizon: self.pair.now().plus_ms(draft.ahead_ms),
+            messages_min: draft.messages.0,
+            messages_max: draft.messages.1,
+            bytes_max: draft.bytes_max,
+        };
+        Command::Spill { queue, spill }
+    }
+
+    /// Remembers where a walk over payloads goes on.
+    fn walked(&mut self, turn: &Turn) {
+        let Some(SpillDraft { queue, what: SpillKind::Payloads { dead }, .. }) = turn.spills else { return };
+        let key = (self.queues[usize::from(queue)].0, dead);
+        match self.pair.last_spilled.and_then(|spilled| spilled.next) {
+            Some(next) => self.walks.insert(key, next),
+            None => self.walks.remove(&key),
+        };
     }
 
     fn create(&mut self, config: &Draft) -> Command {
@@ -179,7 +228,8 @@ impl Run {
         let now = self.pair.now();
         NewMessage {
             id: self.id(&post.id),
-            client_made_id: post.client_made_id,
+            // An id that was made here is never made again.
+            client_made_id: post.client_made_id || matches!(post.id, Id::Few(_)),
             priority: level_of(levels, post.priority),
             visible: match post.visible {
                 When::Now => VisibleWhen::Now,

@@ -111,7 +111,8 @@ impl Model {
         let shard = &mut self.shard;
         let Some(queue) = self.queues.get_mut(&id) else { return Answer::NoQueue };
         match command {
-            Command::Configure { .. } => {}
+            // What is in memory and what is not changes nothing.
+            Command::Configure { .. } | Command::Spill { .. } | Command::Thaw { .. } => {}
             Command::Delete { .. } => {
                 self.queues.remove(&id);
             }
@@ -164,11 +165,6 @@ impl Model {
             Some(_) => {}
         }
     }
-
-    /// The lowest log index in which something stands that is still there, dead letters included.
-    pub fn oldest_live_index(&self) -> Option<u64> {
-        self.queues.values().flat_map(|queue| &queue.messages).map(|message| message.payload.index).min()
-    }
 }
 
 /// The queue that a command is about.
@@ -189,6 +185,8 @@ pub fn queue_of(command: &Command) -> QueueId {
         | Command::StoreClaimed { queue, .. }
         | Command::EndClaim { queue, .. }
         | Command::FenceClaim { queue, .. }
-        | Command::NoteRefused { queue, .. } => *queue,
+        | Command::NoteRefused { queue, .. }
+        | Command::Spill { queue, .. }
+        | Command::Thaw { queue, .. } => *queue,
     }
 }

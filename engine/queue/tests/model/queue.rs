@@ -8,7 +8,7 @@ use super::rate::RateLimiter;
 use super::scheduler::Scheduler;
 use bytes::Bytes;
 use overtake_base::{Level, MessageId, QueueConfig, Sequence, UnixMillis};
-use overtake_queue::answer::{CancelOutcome, EnqueueOutcome, KeyState, PayloadRef, Totals};
+use overtake_queue::answer::{CancelOutcome, EnqueueOutcome, KeyState, PayloadRef, Place, Totals};
 use overtake_queue::command::{NewMessage, RefusedReason, VisibleWhen};
 
 pub struct Queue {
@@ -279,5 +279,5 @@ fn find_payload(index: u64, message: &NewMessage, entry: &[u8]) -> PayloadRef {
         bytes.extend(part);
     }
     let offset = entry.windows(bytes.len()).position(|window| window == bytes).expect("the payload is there");
-    PayloadRef { index, offset: offset as u32, length: bytes.len() as u32 }
+    PayloadRef { place: Place::Entry(index), offset: offset as u32, length: bytes.len() as u32 }
 }

@@ -21,7 +21,7 @@ use glommio::timer::Timer;
 use overtake_base::{CoreId, Level, NodeId, Now, QueueId, ShardId, UnixMillis};
 use overtake_board::{BoardLevel, BoardSummary, Reader, Writer};
 use overtake_core::{Address, Core, CoreConfig, Event, Output, SessionId};
-use overtake_device::Device;
+use overtake_device::{Device, kept_free_bytes};
 use overtake_log::disk::DiskCompletion;
 use overtake_queue::answer::{LevelSummary, Summary};
 use overtake_transport::{Routed, Transport, TransportConfig, TransportEvent};
@@ -119,7 +119,8 @@ impl CoreLoop {
     async fn start(parts: CoreParts) -> Result<Self, String> {
         // The first sleep of an executor takes tens of milliseconds.
         glommio::timer::sleep(Duration::from_millis(1)).await;
-        let device = Device::open(&parts.folder).await.map_err(|error| error.to_string())?;
+        let kept_free_bytes = kept_free_bytes(&parts.folder).map_err(|error| error.to_string())?;
+        let device = Device::open(&parts.folder, kept_free_bytes).await.map_err(|error| error.to_string())?;
         let moment = read_clocks(parts.started);
         let transport =
             Transport::new(&parts.transport, moment.instant).map_err(|error| error.to_string())?;

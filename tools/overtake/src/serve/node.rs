@@ -15,8 +15,8 @@ use nix::sys::resource::{Resource, getrlimit};
 use overtake_base::{CoreId, NodeId};
 use overtake_board::Board;
 use overtake_client::{ConnectOptions, Credentials, Trust};
-use overtake_core::CoreConfig;
 use overtake_core::cluster::ClusterMap;
+use overtake_core::{ColdConfig, CoreConfig, ScrubConfig};
 use overtake_device::{
     Membership, SHARDS_DEFAULT, SHARDS_DEFAULT_CLUSTER, StoreIdentity, claim_folder, core_folder,
     lock_folder, open_store, read_peers, write_peers,
@@ -432,6 +432,8 @@ fn core_config(
         log_keep_bytes: LOG_KEEP_BYTES,
         snapshot_part_bytes: SNAPSHOT_PART_BYTES,
         backlog_bytes_max: BACKLOG_BYTES_MAX,
+        cold: ColdConfig::of_cores(identity.cores),
+        scrub: ScrubConfig::default(),
     }
 }
 

@@ -9,14 +9,17 @@ use crate::exit::{Exit, Failure, Outcome};
 use crate::screen::Screen;
 use bytes::Bytes;
 use core::cell::RefCell;
-use overtake_base::{MessageId, QueueId, ShardId};
+use overtake_base::limits::BLOCK_PAYLOAD_PREFIX_BYTES;
+use overtake_base::{BlockId, MessageId, QueueId, ShardId};
 use overtake_core::{dead_letter, peeked};
 use overtake_gateway::json;
 use overtake_log::Record;
 use overtake_log::disk::FileName;
 use overtake_log::examine::{Examination, Finding, Seen, Severity};
+use overtake_log::lanes::block::BlockHeader;
 use overtake_log::record::HEADER_BYTES;
-use overtake_queue::answer::PayloadRef;
+use overtake_queue::answer::{self, PayloadRef};
+use overtake_queue::cold::{Loaded, NeedsBlocks};
 use overtake_queue::command::{Command, NewMessage};
 use overtake_queue::directory::Directory;
 use overtake_queue::entry::{Payload, decode_batch, read_payload};
@@ -44,6 +47,12 @@ struct Log {
     entries: BTreeMap<u64, Place>,
     /// States whose checksum fits, newest last: index, term, file, where the state begins in it.
     checkpoints: Vec<(u64, u64, Vec<u8>)>,
+    /// Blocks of cold messages, the newest copy of each.
+    blocks: BTreeMap<BlockId, (FileName, BlockHeader)>,
+    /// Blocks that the log makes and that are not in any file: their records, and where each payload stands instead.
+    drafts: RefCell<BTreeMap<BlockId, (Bytes, BTreeMap<u32, PayloadRef>)>>,
+    /// The payloads that were read last.
+    last: RefCell<Option<(BlockId, Bytes)>>,
 }
 
 /// Writes lines, and counts what could not be read.
@@ -132,6 +141,14 @@ fn gather(folder: &DataFolder, core: &CoreFolder, out: &mut Out) -> BTreeMap<Sha
                 checkpoints.push((header.index, header.term, state.to_vec()));
                 checkpoints.sort_unstable_by_key(|(index, term, _)| (*term, *index));
             }
+            Seen::Block(header) => {
+                let blocks = &mut logs.entry(header.shard).or_default().blocks;
+                let newer =
+                    blocks.get(&header.block).is_none_or(|(_, known)| known.sequence < header.sequence);
+                if newer {
+                    blocks.insert(header.block, (*file, header));
+                }
+            }
             _ => {}
         });
     }
@@ -154,6 +171,60 @@ impl Log {
         } else {
             Err(format!("log entry {index} is cut off"))
         }
+    }
+
+    /// Records and payloads of a block.
+    fn read_block(&self, core: &CoreFolder, block: BlockId) -> Result<(Bytes, Bytes), String> {
+        let (file, header) =
+            self.blocks.get(&block).ok_or_else(|| format!("block {block} is not in any lane file"))?;
+        let bytes = core.read_at(*file, header.offset, header.padded() as usize);
+        let bytes = Bytes::from(bytes.map_err(|error| error.to_string())?);
+        header.content(&bytes).map_err(|malformed| format!("block {block}: {malformed}"))
+    }
+
+    /// A run's records.
+    fn records(&self, core: &CoreFolder, block: BlockId) -> Result<Bytes, String> {
+        let drafted = self.drafts.borrow().get(&block).map(|(records, _)| records.clone());
+        drafted.map_or_else(|| Ok(self.read_block(core, block)?.0), Ok)
+    }
+
+    fn payload(&self, core: &CoreFolder, at: PayloadRef) -> Result<Payload, String> {
+        let whole = match at.place {
+            answer::Place::Entry(index) => self.read(core, index)?,
+            answer::Place::Block(block) => {
+                let drafts = self.drafts.borrow();
+                if let Some((_, sources)) = drafts.get(&block) {
+                    let source = sources.get(&at.offset).copied().ok_or("the payload is nowhere")?;
+                    drop(drafts);
+                    return self.payload(core, source);
+                }
+                let last = self.last.borrow().clone().filter(|(known, _)| *known == block);
+                let payloads = match last {
+                    Some((_, payloads)) => payloads,
+                    None => self.read_block(core, block)?.1,
+                };
+                *self.last.borrow_mut() = Some((block, payloads.clone()));
+                payloads
+            }
+        };
+        read_payload(&whole, at).map_err(|malformed| malformed.to_string())
+    }
+
+    /// Remembers what applying an entry would have written, where it is not in a file.
+    fn note_drafts(&self, machine: &mut Machine) {
+        machine.drain_drafts(|draft| {
+            if self.blocks.contains_key(&draft.block) {
+                return;
+            }
+            let mut offset = BLOCK_PAYLOAD_PREFIX_BYTES;
+            let mut sources = BTreeMap::new();
+            for payload in draft.payloads {
+                sources.insert(offset, payload);
+                offset += payload.length + BLOCK_PAYLOAD_PREFIX_BYTES;
+            }
+            self.drafts.borrow_mut().insert(draft.block, (draft.records, sources));
+        });
+        machine.drain_gone_blocks(|_| {});
     }
 
     /// Indexes after `index` that follow without a gap, of terms that do not go down.
@@ -246,9 +317,39 @@ impl Shard<'_> {
                 out.problem(&format!("shard {}: {detail}", self.shard));
                 break;
             }
+            self.log.note_drafts(&mut machine);
             upto = index;
         }
         (machine, upto)
+    }
+
+    /// Asks something that may have to look into runs on disk. What cannot be read of them is told and left out.
+    fn look<T>(
+        &self,
+        out: &mut Out,
+        machine: &Machine,
+        ask: impl Fn(&Loaded) -> Result<T, NeedsBlocks>,
+    ) -> T {
+        let mut loaded = Loaded::default();
+        loop {
+            let blocks = match ask(&loaded) {
+                Ok(answer) => return answer,
+                Err(NeedsBlocks(blocks)) => blocks,
+            };
+            for block in blocks {
+                let records = self.log.records(self.core, block);
+                let taken = records.and_then(|records| {
+                    machine.load(block, &records, &mut loaded).map_err(|malformed| malformed.to_string())
+                });
+                if let Err(detail) = taken {
+                    out.problem(&format!(
+                        "shard {}: messages of block {block} are left out: {detail}",
+                        self.shard
+                    ));
+                    loaded.leave_out(block);
+                }
+            }
+        }
     }
 
     fn line(&self, record: &str, queue: QueueId, fields: impl Serialize) -> Value {
@@ -266,7 +367,7 @@ impl Shard<'_> {
     }
 
     fn payload(&self, at: PayloadRef) -> Result<Payload, String> {
-        read_payload(&self.log.read(self.core, at.index)?, at).map_err(|malformed| malformed.to_string())
+        self.log.payload(self.core, at)
     }
 
     /// A line whose body may be unreadable.
@@ -294,7 +395,7 @@ impl Shard<'_> {
         let all = PeekFilter { visible: true, delayed: true, leased: true, priority: None };
         let mut after = None;
         loop {
-            let page = machine.peek(queue, all, after, PAGE);
+            let page = self.look(out, machine, |loaded| machine.peek(queue, all, after, PAGE, loaded));
             after = page.last().map(|view| view.id);
             if after.is_none() {
                 return Ok(());
@@ -350,10 +451,13 @@ impl Shard<'_> {
                     Command::StoreClaimed { queue, message, .. } => (queue, vec![message]),
                     _ => continue,
                 };
-                for message in messages.iter().filter(|message| machine.inspect(queue, message.id).is_none())
-                {
+                for message in messages {
+                    let known = self.look(out, machine, |loaded| machine.inspect(queue, message.id, loaded));
+                    if known.is_some() {
+                        continue;
+                    }
                     let enqueued_at = json::Time(batch.time);
-                    out.line(&self.line("remnant", queue, remnant(message, enqueued_at)))?;
+                    out.line(&self.line("remnant", queue, remnant(&message, enqueued_at)))?;
                 }
             }
         }

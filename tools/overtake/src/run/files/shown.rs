@@ -11,6 +11,7 @@ use overtake_log::Record;
 use overtake_log::checkpoint::{self, CheckpointHeader, NotACheckpoint};
 use overtake_log::disk::{BLOCK_BYTES, FileName};
 use overtake_log::examine::{Examination, Seen};
+use overtake_log::lanes::file::LaneFileHeader;
 use overtake_log::segment::{NotAHeader, SegmentHeader};
 use overtake_queue::command::{Batch, Command};
 use overtake_queue::directory::{Directory, DirectoryCommand, decode_commands};
@@ -33,6 +34,7 @@ pub fn headers(folder: &DataFolder, screen: Screen) -> Outcome {
             let said = match file {
                 FileName::Segment(_) => segment_header(core, *file),
                 FileName::Checkpoint(..) => checkpoint_header(core, *file),
+                FileName::Lane(_) => lane_header(core, *file),
             };
             table.row([core.name(*file).into(), bytes.to_string().into(), said]);
         }
@@ -46,6 +48,19 @@ pub fn headers(folder: &DataFolder, screen: Screen) -> Outcome {
     }
     screen.print(&(identity + &table.render(screen.view())))?;
     Ok(Exit::Ok)
+}
+
+fn lane_header(core: &CoreFolder, file: FileName) -> Cell {
+    let block = match core.read_at(file, 0, BLOCK_BYTES) {
+        Ok(block) => block,
+        Err(error) => return Cell::bad(format!("cannot be read: {error}")),
+    };
+    match LaneFileHeader::decode(&block) {
+        Ok(header) => format!("lane file {}", header.sequence).into(),
+        Err(NotAHeader::Blank) => "prepared, never used".into(),
+        Err(NotAHeader::Version(version)) => Cell::warn(format!("format version {version}")),
+        Err(NotAHeader::Damaged(detail)) => Cell::bad(detail),
+    }
 }
 
 fn segment_header(core: &CoreFolder, file: FileName) -> Cell {
@@ -135,7 +150,11 @@ fn line_of(seen: &Seen<'_>, only: Option<u16>) -> Option<String> {
             "  shard {} hard state: term {term}, vote {vote}, committed up to {commit}",
             shard_name(*shard)
         )),
-        Seen::Record(_) | Seen::Checkpoint { .. } => None,
+        Seen::Block(header) if shown(&header.shard) => Some(format!(
+            "block {} of shard {}, {} bytes of records, {} of payloads",
+            header.block, header.shard, header.records_bytes, header.payloads_bytes
+        )),
+        Seen::Record(_) | Seen::Block(_) | Seen::Checkpoint { .. } => None,
     }
 }
 
@@ -189,6 +208,8 @@ fn name_of(command: &Command) -> (&'static str, usize) {
         Command::StoreClaimed { .. } => ("enqueue claimed", 1),
         Command::EndClaim { .. } => ("end claim", 1),
         Command::FenceClaim { .. } => ("fence claim", 1),
+        Command::Spill { .. } => ("spill", 1),
+        Command::Thaw { .. } => ("thaw", 1),
         Command::NoteRefused { count, .. } => ("note refused", usize::try_from(*count).unwrap_or(usize::MAX)),
     }
 }

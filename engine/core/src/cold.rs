@@ -1,0 +1,583 @@
+//! What of the backlog stays in memory: when messages leave it, when they come back, and the requests that wait for that.
+//!
+//! Only a replica that serves decides; what it decides goes through the shard's log as spills and thaws. One spill is
+//! under way on a core at a time, a few thaws. A request that needs records or messages of runs waits here while they
+//! are read and brought back; then it is looked at anew.
+
+use crate::Core;
+use crate::blocks::Key;
+use crate::config::ColdConfig;
+use crate::mesh::{Caller, ShardRequest};
+use crate::replica::{CommandCaller, CommandOutcome, Own};
+use bytes::Bytes;
+use overtake_base::{BlockId, MessageId, QueueId, ShardId, UnixMillis};
+use overtake_log::lanes::{BlockPart, BlockRead};
+use overtake_queue::answer::{Answer, Place, Spilled};
+use overtake_queue::cold::Loaded;
+use overtake_queue::command::{Command, Spill, SpillWhat};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// Thaws under way at the same time that nobody waits for.
+const READ_AHEAD_MAX: usize = 3;
+/// Fewest messages of a lane that stay in memory in front of its runs, however many lanes there are.
+const KEEP_MIN: u32 = 16;
+/// Pause after a look that found nothing to take out of memory, in nanoseconds.
+const LOOK_AGAIN_NS: u64 = 100_000_000;
+/// Parts of the journal's bytes that are written before its oldest segment is looked at again.
+const RELIEF_PARTS: u64 = 16;
+/// Most bytes of a message's record in a run, but for its texts.
+const RECORD_BYTES_MAX: usize = 256;
+/// Messages that one walk over payloads looks at in one entry.
+const WALK_MESSAGES: u32 = 4_096;
+
+/// See the module's text.
+pub(crate) struct Cold {
+    blocked: BTreeMap<u64, Blocked>,
+    pub(crate) reads: BTreeMap<u64, (Key, ReadFor)>,
+    thaws: BTreeMap<Key, Thaw>,
+    /// Queues whose lanes may have their heads in runs, or near to one.
+    pub(crate) ahead: BTreeSet<(ShardId, QueueId)>,
+    /// Visible messages of a lane that stay in front of its runs.
+    keep: u32,
+    relief: Option<Relief>,
+    /// Bytes of journal written when the oldest segment is looked at next.
+    relief_at_bytes: u64,
+    look_at_ns: u64,
+    wake_at_ns: Option<u64>,
+}
+
+/// What a block is read for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ReadFor {
+    /// To bring its run back.
+    Thaw,
+    /// For requests that look into it.
+    Records,
+    /// For a block that is being made.
+    Draft(Place),
+    /// For a reply.
+    Fetch,
+    /// For a replica that is rebuilt.
+    Snapshot,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Thaw {
+    Reading,
+    Proposed,
+}
+
+/// What a request waits for.
+#[derive(PartialEq, Eq, Default, Debug)]
+pub(crate) struct Wait {
+    /// Blocks to be read for it.
+    pub(crate) reads: Vec<BlockId>,
+    /// Blocks whose runs must be back.
+    pub(crate) thaws: Vec<BlockId>,
+    /// A spill on its way, which may take what the request names.
+    pub(crate) spill: bool,
+}
+
+/// A request that waits for blocks.
+struct Blocked {
+    caller: Caller,
+    shard: ShardId,
+    request: ShardRequest,
+    loaded: Loaded,
+    wait: Wait,
+}
+
+/// Moving what still stands in the journal's oldest segment.
+struct Relief {
+    shard: ShardId,
+    up_to_index: u64,
+    /// Lanes are still long enough for runs.
+    lanes: bool,
+    /// Queues that are still to be walked over.
+    queues: VecDeque<QueueId>,
+    dead: bool,
+    after: Option<MessageId>,
+}
+
+impl Cold {
+    pub(crate) fn new(config: &ColdConfig) -> Self {
+        Self {
+            blocked: BTreeMap::new(),
+            reads: BTreeMap::new(),
+            thaws: BTreeMap::new(),
+            ahead: BTreeSet::new(),
+            keep: config.keep_messages.max(KEEP_MIN.min(config.keep_messages)),
+            relief: None,
+            relief_at_bytes: 0,
+            look_at_ns: 0,
+            wake_at_ns: None,
+        }
+    }
+
+    /// When, on the monotonic clock, something is to be done though nothing happened.
+    pub(crate) fn next_wake(&self) -> Option<u64> {
+        self.wake_at_ns
+    }
+
+    /// Visible messages of a lane that stay in memory in front of its runs.
+    pub(crate) fn keep(&self) -> u64 {
+        u64::from(self.keep)
+    }
+
+    /// Requests that wait for blocks.
+    pub(crate) fn blocked(&self) -> usize {
+        self.blocked.len()
+    }
+}
+
+impl Core {
+    /// What is under way in words, for whoever looks why nothing goes on.
+    #[must_use]
+    pub fn under_way(&self) -> String {
+        let blocked = self.cold.blocked.values().map(|blocked| {
+            let Blocked { shard, request, wait, .. } = blocked;
+            format!("{request:?} of shard {shard} waits: {wait:?}")
+        });
+        let busy = self.replicas.iter().filter(|(_, replica)| replica.is_busy() || replica.spilling);
+        let busy = busy.map(|(shard, replica)| format!("shard {shard}, spilling: {}", replica.spilling));
+        format!(
+            "{} operations, {} calls; blocked {:?}; thaws {:?}; reads {:?}; busy {:?}; drafts: {}; lanes {:?}",
+            self.operations.len(),
+            self.calls.len(),
+            blocked.collect::<Vec<_>>(),
+            self.cold.thaws,
+            self.cold.reads.len(),
+            busy.collect::<Vec<_>>(),
+            !self.storage.drafts.is_empty(),
+            self.storage.lanes().map(overtake_log::lanes::Lanes::usage),
+        )
+    }
+
+    /// Once a turn: brings back what is needed soon, takes out of memory what is too much.
+    pub(crate) fn manage_cold(&mut self) {
+        self.cold.wake_at_ns = None;
+        if !self.storage.is_running() {
+            return;
+        }
+        self.thaw_due_runs();
+        if !self.stopping {
+            self.read_ahead();
+            self.spill_if_needed();
+        }
+        self.pump_drafts();
+        self.storage.flush_lanes();
+        self.put_out_operations();
+    }
+
+    fn serving_shards(&self) -> Vec<ShardId> {
+        self.replicas.iter().filter(|(_, replica)| replica.serves()).map(|(shard, _)| *shard).collect()
+    }
+
+    /// Runs of which a part is over soon.
+    fn thaw_due_runs(&mut self) {
+        let ColdConfig { lead_ms, slack_ms, .. } = self.config.cold;
+        let until = self.time.plus_ms(lead_ms);
+        let mut next = UnixMillis::NEVER;
+        for shard in self.serving_shards() {
+            let Some(replica) = self.replicas.get(&shard) else { continue };
+            next = next.min(replica.machine.next_due_run_after(until));
+            let under_way = |block: &BlockId| self.cold.thaws.contains_key(&(shard, *block));
+            let due = replica.machine.due_runs(until, slack_ms).filter(|block| !under_way(block));
+            let due: Vec<BlockId> = due.take(READ_AHEAD_MAX).collect();
+            due.into_iter().for_each(|block| self.thaw(shard, block));
+        }
+        if next != UnixMillis::NEVER {
+            self.wake_at(self.clock.monotonic_at(UnixMillis(next.0.saturating_sub(lead_ms))));
+        }
+    }
+
+    fn wake_at(&mut self, at_ns: u64) {
+        self.cold.wake_at_ns = Some(self.cold.wake_at_ns.map_or(at_ns, |before| before.min(at_ns)));
+    }
+
+    /// Runs that are next in their lanes come back before anyone asks for them.
+    fn read_ahead(&mut self) {
+        let low_water = u64::from(self.cold.keep.div_ceil(2));
+        while self.cold.thaws.len() < READ_AHEAD_MAX
+            && let Some((shard, queue)) = self.cold.ahead.first().copied()
+        {
+            let Some(replica) = self.replicas.get(&shard).filter(|replica| replica.serves()) else {
+                self.cold.ahead.remove(&(shard, queue));
+                continue;
+            };
+            let runs = replica.machine.runs_ahead(queue, low_water);
+            match runs.into_iter().find(|block| !self.cold.thaws.contains_key(&(shard, *block))) {
+                Some(block) => self.thaw(shard, block),
+                // When those under way are back, the queue is looked at again.
+                None => drop(self.cold.ahead.remove(&(shard, queue))),
+            }
+        }
+    }
+
+    /// Begins to bring a run back, unless that is under way.
+    fn thaw(&mut self, shard: ShardId, block: BlockId) {
+        let key = (shard, block);
+        if self.cold.thaws.contains_key(&key) {
+            return;
+        }
+        self.cold.thaws.insert(key, Thaw::Reading);
+        if let Some(records) = self.storage.drafts.records(key).cloned() {
+            return self.propose_thaw(key, records);
+        }
+        let token = self.next_number();
+        if self.storage.read_block(shard, block, BlockPart::Whole, token) {
+            self.cold.reads.insert(token, (key, ReadFor::Thaw));
+        } else {
+            self.block_missing(key);
+        }
+    }
+
+    fn propose_thaw(&mut self, (shard, block): Key, records: Bytes) {
+        let replica = self.replicas.get_mut(&shard).filter(|replica| replica.serves());
+        let found = replica.and_then(|replica| Some((replica.machine.queue_of_run(block)?, replica)));
+        let Some((queue, replica)) = found else {
+            // The run ended while it was read, or another replica decides now.
+            self.cold.thaws.remove(&(shard, block));
+            return self.look_at_blocked(shard);
+        };
+        self.cold.thaws.insert((shard, block), Thaw::Proposed);
+        self.counters.thaws += 1;
+        let caller = CommandCaller::own(queue, Own::Thaw(block));
+        replica.submit(Command::Thaw { queue, block, records }, caller);
+    }
+
+    pub(crate) fn block_missing(&mut self, key: Key) {
+        let detail = self.missing_block(key);
+        self.fatal(detail);
+        self.storage.fail();
+    }
+
+    /// What is said of a block that is needed and not there.
+    pub(crate) fn missing_block(&self, (shard, block): Key) -> String {
+        let unreadable = self.storage.lanes().and_then(|lanes| lanes.unreadable().first().copied());
+        let hint = unreadable.map_or_else(String::new, |file| {
+            format!("; the header of {file} is damaged, it may be in there")
+        });
+        format!(
+            "shard {shard}: block {block} of messages is needed and not in any lane file{hint}: restore the data folder \
+             from a backup, or remove it and let the peers repair this node"
+        )
+    }
+
+    /// A block that was read is here.
+    pub(crate) fn block_read(&mut self, read: BlockRead) {
+        let Some((key, purpose)) = self.cold.reads.remove(&read.token) else { return };
+        let BlockRead { token, shard, block, records, payloads } = read;
+        match purpose {
+            ReadFor::Thaw => {
+                self.storage.cache.insert(shard, Place::Block(block), payloads);
+                self.propose_thaw(key, records);
+            }
+            ReadFor::Records => self.records_read(key, &records),
+            ReadFor::Draft(place) => self.payload_collected(key, place, Some(&payloads)),
+            ReadFor::Snapshot => self.block_part_read(token, block, &records, &payloads),
+            ReadFor::Fetch => self.payloads_fetched(token, shard, Place::Block(block), Some(payloads)),
+        }
+    }
+
+    /// Gives a run's records to the requests that wait for them.
+    fn records_read(&mut self, (shard, block): Key, records: &Bytes) {
+        let Some(replica) = self.replicas.get(&shard) else { return };
+        let mut damaged = None;
+        for blocked in self.cold.blocked.values_mut().filter(|blocked| blocked.shard == shard) {
+            let wanted = blocked.wait.reads.iter().position(|read| *read == block);
+            if let Some(at) = wanted
+                && let _ = blocked.wait.reads.swap_remove(at)
+                && let Err(malformed) = replica.machine.load(block, records, &mut blocked.loaded)
+            {
+                damaged = Some(malformed);
+            }
+        }
+        if let Some(malformed) = damaged {
+            return self.fatal(format!("shard {shard}: block {block} cannot be used: {malformed}"));
+        }
+        self.look_at_blocked(shard);
+    }
+
+    /// Serves a request when what it waits for has come.
+    pub(crate) fn block_request(
+        &mut self,
+        caller: Caller,
+        shard: ShardId,
+        request: ShardRequest,
+        loaded: Loaded,
+        wait: Wait,
+    ) {
+        self.counters.requests_blocked += 1;
+        let number = self.next_number();
+        let (reads, thaws) = (wait.reads.clone(), wait.thaws.clone());
+        self.cold.blocked.insert(number, Blocked { caller, shard, request, loaded, wait });
+        thaws.into_iter().for_each(|block| self.thaw(shard, block));
+        for block in reads {
+            let key = (shard, block);
+            if let Some(records) = self.storage.drafts.records(key).cloned() {
+                self.records_read(key, &records);
+            } else if !self.cold.reads.values().any(|read| *read == (key, ReadFor::Records)) {
+                let token = self.next_number();
+                if !self.storage.read_block(shard, block, BlockPart::Records, token) {
+                    return self.block_missing(key);
+                }
+                self.cold.reads.insert(token, (key, ReadFor::Records));
+            }
+        }
+        self.put_out_operations();
+    }
+
+    /// Serves the requests that need not wait any more.
+    fn look_at_blocked(&mut self, shard: ShardId) {
+        let serves = self.replicas.get(&shard).is_some_and(crate::replica::Replica::serves);
+        let spilling = self.replicas.get(&shard).is_some_and(|replica| replica.spilling);
+        let thaws = &self.cold.thaws;
+        let ready = |blocked: &Blocked| {
+            let Wait { reads, thaws: wanted, spill } = &blocked.wait;
+            let come = reads.is_empty()
+                && !wanted.iter().any(|block| thaws.contains_key(&(shard, *block)))
+                && !(*spill && spilling);
+            // Where another replica leads, that one is asked.
+            blocked.shard == shard && (come || !serves)
+        };
+        let ready: Vec<u64> = self
+            .cold
+            .blocked
+            .iter()
+            .filter(|(_, blocked)| ready(blocked))
+            .map(|(number, _)| *number)
+            .collect();
+        for number in ready {
+            let Some(Blocked { caller, shard, request, loaded, .. }) = self.cold.blocked.remove(&number)
+            else {
+                continue;
+            };
+            match request {
+                // It has leave already, and what has been applied since is only newer.
+                ShardRequest::Read(read) if serves => self.read(caller, shard, read, loaded),
+                request => self.serve_request(caller, shard, request, loaded),
+            }
+        }
+    }
+
+    /// This replica began or ended to lead.
+    pub(crate) fn lead_changed(&mut self, shard: ShardId) {
+        let Some(replica) = self.replicas.get(&shard) else { return };
+        if replica.serves() {
+            // Lanes may stand with their heads in runs.
+            let queues = replica.machine.queues();
+            self.cold.ahead.extend(queues.map(|queue| (shard, queue)));
+        }
+        self.look_at_blocked(shard);
+    }
+
+    /// Entries were applied: runs are back, or over.
+    pub(crate) fn look_at_thaws(&mut self, shard: ShardId) {
+        let Some(replica) = self.replicas.get(&shard) else { return };
+        let before = self.cold.thaws.len();
+        let machine = &replica.machine;
+        self.cold.thaws.retain(|(of, block), _| *of != shard || machine.queue_of_run(*block).is_some());
+        if self.cold.thaws.len() < before {
+            self.look_at_blocked(shard);
+        }
+    }
+
+    /// What became of a spill or thaw.
+    pub(crate) fn own_command_done(&mut self, shard: ShardId, own: Own, outcome: &CommandOutcome) {
+        let spilled = match outcome {
+            CommandOutcome::Answered(Answer::Spilled(spilled)) => Some(*spilled),
+            _ => None,
+        };
+        let refused = matches!(outcome, CommandOutcome::Answered(Answer::Thawed(false)));
+        match own {
+            Own::Other => {}
+            Own::Thaw(block) => {
+                let is_cold =
+                    |replica: &crate::replica::Replica| replica.machine.queue_of_run(block).is_some();
+                if refused && self.replicas.get(&shard).is_some_and(is_cold) {
+                    let detail = format!("shard {shard}: block {block} on disk is not what the log made");
+                    return self.fatal(detail);
+                }
+                // Where it came to nothing it is tried again by whoever needs it.
+                self.cold.thaws.remove(&(shard, block));
+                self.look_at_blocked(shard);
+            }
+            Own::Spill => {
+                if let Some(replica) = self.replicas.get_mut(&shard) {
+                    replica.spilling = false;
+                }
+                self.spilled(shard, spilled.unwrap_or_default());
+                self.look_at_blocked(shard);
+            }
+        }
+    }
+
+    /// Takes messages out of memory where there are too many, or payloads out of the journal where it is too long.
+    fn spill_if_needed(&mut self) {
+        let busy = !self.storage.drafts.is_empty()
+            || self.replicas.values().any(|replica| replica.spilling && replica.serves())
+            // What comes back for a request must not be taken out again before the request has it.
+            || !self.cold.blocked.is_empty()
+            || self.storage.lanes_full()
+            || self.snapshots.holds_spills(self.now.monotonic_ns);
+        if busy {
+            return;
+        }
+        // No timer wakes for this: what can leave memory changes only when something happens.
+        if self.cold.look_at_ns > self.now.monotonic_ns {
+            return;
+        }
+        let hot: u64 = self.replicas.values().map(|replica| replica.machine.hot_messages() as u64).sum();
+        let config = self.config.cold;
+        if hot > config.hot_messages_max {
+            // Where there are very many lanes, each keeps less.
+            let keep_min = KEEP_MIN.min(config.keep_messages);
+            while !self.spill_messages() {
+                if self.cold.keep <= keep_min {
+                    self.cold.look_at_ns = self.now.monotonic_ns + LOOK_AGAIN_NS;
+                    break;
+                }
+                self.cold.keep = (self.cold.keep / 4).max(keep_min);
+            }
+            return;
+        }
+        if hot * 2 < config.hot_messages_max {
+            self.cold.keep = config.keep_messages;
+        }
+        self.relieve_journal();
+    }
+
+    /// Proposes a spill of the longest lane, or of delayed messages; false where nothing is long enough.
+    fn spill_messages(&mut self) -> bool {
+        let mut shards = self.serving_shards();
+        shards.sort_by_key(|shard| {
+            core::cmp::Reverse(self.replicas.get(shard).map_or(0, |replica| replica.machine.hot_messages()))
+        });
+        for shard in shards {
+            let Some(replica) = self.replicas.get(&shard) else { continue };
+            let up_to_index = replica.machine.applied();
+            if let Some((queue, what)) = self.longest(shard) {
+                self.propose_spill(shard, queue, what, up_to_index);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The lane or the delayed messages of the shard of which the most can leave memory.
+    fn longest(&self, shard: ShardId) -> Option<(QueueId, SpillWhat)> {
+        let machine = &self.replicas.get(&shard)?.machine;
+        let min = u64::from(self.config.cold.run_messages_min);
+        let lane = machine.longest_lane(u64::from(self.cold.keep)).filter(|(.., count)| *count >= min);
+        let delayed = machine.most_delayed().filter(|(_, count)| *count >= min);
+        let of_lane = lane.map_or(0, |(.., count)| count);
+        match (lane, delayed) {
+            (_, Some((queue, count))) if count > of_lane => Some((queue, SpillWhat::Delayed)),
+            (Some((queue, level, _)), _) => Some((queue, SpillWhat::Lane { level, keep: self.cold.keep })),
+            _ => None,
+        }
+    }
+
+    fn propose_spill(&mut self, shard: ShardId, queue: QueueId, what: SpillWhat, up_to_index: u64) {
+        let config = self.config.cold;
+        let walks = matches!(what, SpillWhat::Payloads { .. });
+        // A run comes back in one entry: its records must fit one. Texts count as payload bytes do.
+        let half = self.config.entry_bytes_max / 2;
+        let messages_max = config.block_messages_max.min((half / RECORD_BYTES_MAX).max(1) as u32);
+        let spill = Spill {
+            what,
+            up_to_index,
+            horizon: self.time.plus_ms(config.lead_ms * 4),
+            messages_min: config.run_messages_min,
+            messages_max: if walks { WALK_MESSAGES } else { messages_max },
+            bytes_max: config.block_bytes.min(half as u64),
+        };
+        let Some(replica) = self.replicas.get_mut(&shard) else { return };
+        replica.spilling = true;
+        self.counters.spills += 1;
+        let caller = CommandCaller::own(queue, Own::Spill);
+        replica.submit(Command::Spill { queue, spill }, caller);
+    }
+
+    /// What a spill came to.
+    fn spilled(&mut self, shard: ShardId, spilled: Spilled) {
+        let Some(relief) = self.cold.relief.as_mut().filter(|relief| relief.shard == shard) else {
+            if spilled.payloads == 0 {
+                self.cold.look_at_ns = self.now.monotonic_ns + LOOK_AGAIN_NS;
+            }
+            return;
+        };
+        if relief.lanes {
+            relief.lanes = spilled.payloads > 0;
+        } else if spilled.next.is_some() {
+            relief.after = spilled.next;
+        } else if relief.dead {
+            relief.queues.pop_front();
+            (relief.dead, relief.after) = (false, None);
+        } else {
+            (relief.dead, relief.after) = (true, None);
+        }
+    }
+
+    /// Moves what keeps the journal's oldest segment needed.
+    fn relieve_journal(&mut self) {
+        if self.cold.relief.is_none() && !self.begin_relief() {
+            return;
+        }
+        let Some(relief) = &self.cold.relief else { return };
+        let (shard, up_to_index) = (relief.shard, relief.up_to_index);
+        if !self.replicas.get(&shard).is_some_and(crate::replica::Replica::serves) {
+            self.cold.relief = None;
+            return;
+        }
+        if relief.lanes {
+            if let Some((queue, what)) = self.longest(shard) {
+                return self.propose_spill(shard, queue, what, up_to_index);
+            }
+            if let Some(relief) = &mut self.cold.relief {
+                relief.lanes = false;
+            }
+        }
+        let Some(relief) = &self.cold.relief else { return };
+        if let Some(queue) = relief.queues.front().copied() {
+            let what = SpillWhat::Payloads { dead: relief.dead, after: relief.after };
+            return self.propose_spill(shard, queue, what, up_to_index);
+        }
+        // Recovery may begin with the checkpoint before the newest: only the second one lets go of the segment.
+        self.cold.relief = None;
+        self.storage.want_checkpoints(shard, 2);
+    }
+
+    fn begin_relief(&mut self) -> bool {
+        let usage = self.storage.usage();
+        let config = self.config.cold;
+        let live = usage.segments_live as u64 * self.config.segment_bytes;
+        let sparse_bytes_max = (config.lane_file_bytes * config.spare_files).max(config.lane_file_bytes);
+        if usage.bytes_written < self.cold.relief_at_bytes {
+            return false;
+        }
+        self.cold.relief_at_bytes = usage.bytes_written + config.journal_bytes_max / RELIEF_PARTS;
+        let pinned = self.storage.pinning().into_iter().find_map(|(shard, highest)| {
+            let oldest = self.replicas.get(&shard)?.machine.oldest_live_index()?;
+            (oldest <= highest).then_some((shard, highest))
+        });
+        let sparse = || {
+            let shards = self.replicas.iter();
+            let most = shards.map(|(shard, replica)| (replica.machine.unneeded_bytes(), *shard)).max()?;
+            (most.0 > sparse_bytes_max).then_some((most.1, 0))
+        };
+        let wanted = if live > config.journal_bytes_max { pinned.or_else(sparse) } else { sparse() };
+        let Some((shard, up_to_index)) = wanted else { return false };
+        let Some(replica) = self.replicas.get(&shard) else { return false };
+        self.cold.relief = Some(Relief {
+            shard,
+            up_to_index: up_to_index.min(replica.machine.applied()),
+            lanes: up_to_index > 0,
+            queues: replica.machine.queues().collect(),
+            dead: false,
+            after: None,
+        });
+        true
+    }
+}

@@ -12,5 +12,6 @@ pub mod mix;
 pub mod pacer;
 pub mod plan;
 pub mod results;
+pub mod storage;
 
 pub use overtake_measure::table;

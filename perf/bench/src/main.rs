@@ -9,6 +9,7 @@ use overtake_perf::device::{self, DeviceOptions};
 use overtake_perf::hist::{self, HistOptions};
 use overtake_perf::load::{self, LoadError, LoadOptions};
 use overtake_perf::plan::{self, PlanOptions};
+use overtake_perf::storage::{self, StorageOptions};
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
 use std::process::ExitCode;
@@ -40,6 +41,8 @@ enum Command {
     Device(DeviceOptions),
     /// Cycles a second, latencies at a fixed rate, and the cost of idle consumers; one table.
     Bench(BenchOptions),
+    /// What a long backlog costs in memory, disk and time, on a server of its own that is killed, too.
+    Storage(StorageOptions),
     /// The same job on Overtake and on what people would use instead.
     ///
     /// Done by a program of its own, `overtake-perf-compare`, so that the clients of other systems are built only by who
@@ -60,6 +63,7 @@ fn main() -> ExitCode {
         Command::Plan(options) => Ok(plan(&options)),
         Command::Device(options) => device(&options),
         Command::Bench(options) => bench(&options),
+        Command::Storage(options) => storage(&options),
         Command::Compare { arguments } => Ok(compare(&arguments)),
     };
     ended.unwrap_or_else(|error| failed(UNUSABLE, &error))
@@ -110,6 +114,12 @@ fn device(options: &DeviceOptions) -> Result<ExitCode, String> {
 
 fn bench(options: &BenchOptions) -> Result<ExitCode, String> {
     let table = on_runtime(bench::run(options, &mut tell)).map_err(|error| error.to_string())?;
+    print!("{table}");
+    Ok(ExitCode::SUCCESS)
+}
+
+fn storage(options: &StorageOptions) -> Result<ExitCode, String> {
+    let table = on_runtime(storage::run(options, &mut tell)).map_err(|error| error.to_string())?;
     print!("{table}");
     Ok(ExitCode::SUCCESS)
 }

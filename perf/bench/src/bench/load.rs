@@ -30,7 +30,7 @@ pub(super) fn enqueues(bench: &Bench<'_>, size: usize) -> Arc<[Request]> {
 }
 
 /// Sends an enqueue; every message of it must be stored.
-pub(super) async fn enqueue(client: &Client, request: &Request) -> Result<(), BenchError> {
+pub(crate) async fn enqueue(client: &Client, request: &Request) -> Result<(), BenchError> {
     match client.request_ref(request).await? {
         Response::Enqueued { results } => match results.into_iter().find_map(Result::err) {
             None => Ok(()),
@@ -46,7 +46,7 @@ pub(super) fn receive(bench: &Bench<'_>, max: u32) -> Request {
 }
 
 /// Sends a receive.
-pub(super) async fn received(client: &Client, request: &Request) -> Result<Vec<Delivered>, BenchError> {
+pub(crate) async fn received(client: &Client, request: &Request) -> Result<Vec<Delivered>, BenchError> {
     match client.request_ref(request).await? {
         Response::Received { messages } => Ok(messages),
         _ => Err(ClientError::Protocol("not an answer to a receive".into()).into()),
@@ -54,13 +54,13 @@ pub(super) async fn received(client: &Client, request: &Request) -> Result<Vec<D
 }
 
 /// The settle that acks these messages.
-pub(super) fn acks(queue: &str, messages: &[Delivered]) -> Settle {
+pub(crate) fn acks(queue: &str, messages: &[Delivered]) -> Settle {
     let ack = messages.iter().map(|message| message.receipt.to_string()).collect();
     Settle { queue: queue.to_owned(), ack, ..Settle::default() }
 }
 
 /// Acks; every ack must be taken.
-pub(super) async fn ack(client: &Client, settle: Settle) -> Result<(), BenchError> {
+pub(crate) async fn ack(client: &Client, settle: Settle) -> Result<(), BenchError> {
     if settle.ack.is_empty() {
         return Ok(());
     }

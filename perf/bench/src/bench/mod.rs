@@ -3,7 +3,7 @@
 mod cycles;
 mod idle;
 mod latency;
-mod load;
+pub(crate) mod load;
 
 use crate::connect::ServerArguments;
 use crate::duration;

@@ -1,0 +1,369 @@
+//! `storage`: what a long backlog costs in memory, disk and time. Starts a server of its own on an empty folder, since it
+//! kills it too.
+
+mod server;
+mod work;
+
+use crate::bench::BenchError;
+use crate::table::{Row, render, thousands};
+use clap::{Args, ValueEnum};
+use overtake_client::{Client, ConnectOptions, QueueConfigPatch, Trust};
+use server::{Server, Start};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+const MIB: f64 = 1024.0 * 1024.0;
+/// The server has settled when it wrote nothing of note for this long.
+const QUIET: Duration = Duration::from_secs(3);
+/// Longest wait for that.
+const SETTLES_WITHIN: Duration = Duration::from_secs(600);
+
+/// What to measure, and how.
+#[derive(Args, Clone, Debug)]
+pub struct StorageOptions {
+    /// The program `overtake`; the one beside this program where absent.
+    #[arg(long, value_name = "FILE")]
+    pub server: Option<PathBuf>,
+    /// An empty or missing folder for the server's data; it is removed afterwards.
+    #[arg(long, value_name = "FOLDER")]
+    pub data: PathBuf,
+    /// Address for the server's HTTP.
+    #[arg(long, default_value = "127.0.0.1:7480")]
+    pub http: SocketAddr,
+    /// Address for the server's QUIC.
+    #[arg(long, default_value = "127.0.0.1:7490")]
+    pub quic: SocketAddr,
+    /// Cores of the server.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_024))]
+    pub cores: u32,
+    /// Shards of the server.
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=4_096))]
+    pub shards: u32,
+    /// Messages of the backlog.
+    #[arg(long, default_value_t = 2_000_000, value_parser = clap::value_parser!(u64).range(1_000..))]
+    pub messages: u64,
+    /// Bytes of a body of the backlog.
+    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(16..=131_072))]
+    pub body: u32,
+    /// Bytes of bodies that pass through while one message stays, in MiB.
+    #[arg(long, default_value_t = 1_024, value_parser = clap::value_parser!(u64).range(1..))]
+    pub pass_mib: u64,
+    /// How often each of 100,000 messages is released.
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
+    pub releases: u32,
+    /// P0 messages a second while they are timed.
+    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u64).range(10..=100_000))]
+    pub p0_rate: u64,
+    /// How long P0 is timed without a backlog, and short lives are counted.
+    #[arg(long, default_value = "10s", value_parser = crate::duration::parse)]
+    pub duration: Duration,
+    /// Only these measurements.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    pub only: Vec<Section>,
+    /// Write the figures as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub results: Option<PathBuf>,
+}
+
+/// One measurement.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Section {
+    /// Memory and writes of a long backlog, a restart after a kill, P0 while it drains, and how fast that is.
+    Backlog,
+    /// Writes for messages that are acked at once.
+    Short,
+    /// Disk that is used while much passes and two messages stay.
+    Pinned,
+    /// Disk that is used by messages that are released again and again.
+    Releases,
+}
+
+impl Section {
+    const ALL: [Self; 4] = [Self::Backlog, Self::Short, Self::Pinned, Self::Releases];
+}
+
+/// Measures, and gives the table. `progress` is told what comes next.
+pub async fn run(options: &StorageOptions, progress: &mut dyn FnMut(&str)) -> Result<String, BenchError> {
+    let mut rows = Vec::new();
+    for section in Section::ALL {
+        if !options.only.is_empty() && !options.only.contains(&section) {
+            continue;
+        }
+        let stage = Stage::set(options).await?;
+        let measured = match section {
+            Section::Backlog => stage.backlog(options, progress).await?,
+            Section::Short => stage.short(options, progress).await?,
+            Section::Pinned => stage.pinned(options, progress).await?,
+            Section::Releases => stage.releases(options, progress).await?,
+        };
+        rows.extend(measured);
+        clear(options)?;
+    }
+    if let Some(path) = &options.results {
+        crate::results::write(path, "storage", &rows)?;
+    }
+    Ok(render(&rows))
+}
+
+fn clear(options: &StorageOptions) -> std::io::Result<()> {
+    std::fs::remove_dir_all(&options.data)?;
+    std::fs::remove_file(options.data.with_extension("log"))
+}
+
+/// A server with a client.
+struct Stage {
+    server: Server,
+    client: Client,
+}
+
+async fn connect(options: &StorageOptions) -> Result<Client, BenchError> {
+    let options = ConnectOptions {
+        servers: vec![options.quic],
+        trust: Trust::LoopbackOnly,
+        connections: 2,
+        ..ConnectOptions::default()
+    };
+    Ok(Client::connect(options).await?)
+}
+
+fn row(key: &str, name: String, note: String) -> Row {
+    Row { key: format!("storage.{key}"), name, note, ..Row::default() }
+}
+
+impl Stage {
+    async fn set(options: &StorageOptions) -> Result<Self, BenchError> {
+        let empty = std::fs::read_dir(&options.data).map_or(true, |mut entries| entries.next().is_none());
+        if !empty {
+            let detail = format!("{} is not empty: it would be removed", options.data.display());
+            return Err(std::io::Error::other(detail).into());
+        }
+        std::fs::create_dir_all(&options.data)?;
+        let beside = || {
+            let own = std::env::current_exe()?;
+            Ok::<_, std::io::Error>(own.with_file_name("overtake"))
+        };
+        let start = Start {
+            binary: options.server.clone().map_or_else(beside, Ok)?,
+            data: options.data.clone(),
+            http: options.http,
+            quic: options.quic,
+            cores: options.cores,
+            shards: options.shards,
+        };
+        let server = start.start()?;
+        Ok(Self { server, client: connect(options).await? })
+    }
+
+    async fn queue(&self, name: &str) -> Result<(), BenchError> {
+        self.client.put_queue(name, QueueConfigPatch::default()).await?;
+        Ok(())
+    }
+
+    /// Waits until what is done in the background is done.
+    async fn settle(&self) -> Result<(), BenchError> {
+        let begun = Instant::now();
+        let (mut written, mut since) = (self.server.written_bytes()?, Instant::now());
+        while since.elapsed() < QUIET && begun.elapsed() < SETTLES_WITHIN {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            let now = self.server.written_bytes()?;
+            if now > written + (256 << 10) {
+                (written, since) = (now, Instant::now());
+            }
+        }
+        Ok(())
+    }
+
+    async fn backlog(
+        mut self,
+        options: &StorageOptions,
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<Vec<Row>, BenchError> {
+        let (queue, urgent, mut rows) = ("backlog", "urgent", Vec::new());
+        self.queue(queue).await?;
+        self.queue(urgent).await?;
+        progress("P0 without a backlog");
+        let idle = work::p0(&self.client, urgent, options.p0_rate, options.duration, None).await?;
+        progress("a backlog");
+        let (messages, body) = (options.messages, options.body as usize);
+        let (part, begun) = (messages / 4, Instant::now());
+        work::preload(&self.client, queue, 0..part, body).await?;
+        self.settle().await?;
+        let memory = self.server.memory_bytes()?;
+        let from = Instant::now();
+        work::preload(&self.client, queue, part..messages, body).await?;
+        let per_second = (messages - part) as f64 / from.elapsed().as_secs_f64();
+        self.settle().await?;
+        let (after, written) = (self.server.memory_bytes()?, self.server.written_bytes()?);
+        let payload = messages as f64 * body as f64;
+        rows.push(Row {
+            per_second: Some(per_second),
+            ..row(
+                "backlog.enqueue",
+                format!("a backlog of {} P4 of {body} bytes is stored", thousands(messages)),
+                format!("{:.1} s with the background work", begun.elapsed().as_secs_f64()),
+            )
+        });
+        let each = (after as f64 - memory as f64) / (messages - part) as f64;
+        rows.push(row(
+            "backlog.memory",
+            "resident memory of it".into(),
+            format!(
+                "{each:.2} bytes a message more; {:.0} MiB in all, {:.0} MiB with a quarter of it; {} messages are only on \
+                 disk",
+                after as f64 / MIB,
+                memory as f64 / MIB,
+                thousands(self.server.metric("overtake_messages_on_disk_only")? as u64)
+            ),
+        ));
+        rows.push(row(
+            "backlog.writes",
+            "bytes written for it".into(),
+            format!("{:.2} for each byte of bodies", written as f64 / payload),
+        ));
+        rows.push(row(
+            "backlog.disk",
+            "disk that it takes".into(),
+            format!("{:.2} for each byte of bodies", self.server.disk_bytes()? as f64 / payload),
+        ));
+        progress("kill and restart");
+        self.client.close().await;
+        let killed = Instant::now();
+        self.server = self.server.kill_and_start()?;
+        let ready = killed.elapsed();
+        self.client = connect(options).await?;
+        work::take_one(&self.client, queue).await?;
+        rows.push(row(
+            "backlog.restart",
+            "from kill -9 to the first delivery".into(),
+            format!("{:.2} s, ready after {:.2} s", killed.elapsed().as_secs_f64(), ready.as_secs_f64()),
+        ));
+        progress("a drain with P0 beside it");
+        let drain = work::Drain::start(&self.client, queue, messages);
+        let busy =
+            work::p0(&self.client, urgent, options.p0_rate, options.duration * 60, Some(&drain)).await?;
+        let drained = drain.end().await?;
+        rows.push(Row {
+            per_second: Some(drained.messages as f64 / drained.seconds),
+            bytes_per_second: Some(drained.messages as f64 * body as f64 / drained.seconds),
+            ..row(
+                "backlog.drain",
+                "the backlog is received and acked".into(),
+                format!(
+                    "{} of {} messages, {:.1} MiB/s of bodies, {:.1} s",
+                    thousands(drained.messages),
+                    thousands(messages),
+                    drained.messages as f64 * body as f64 / drained.seconds / MIB,
+                    drained.seconds
+                ),
+            )
+        });
+        for (key, name, latencies) in
+            [("p0.idle", "P0 without a backlog", idle), ("p0.drain", "P0 while it drains", busy)]
+        {
+            let name = format!("{name}, {}/s", thousands(options.p0_rate));
+            rows.push(Row { latencies: Some(latencies), ..row(key, name, String::new()) });
+        }
+        self.settle().await?;
+        rows.push(row(
+            "backlog.disk_after",
+            "disk that is left when it is gone".into(),
+            format!("{:.0} MiB", self.server.disk_bytes()? as f64 / MIB),
+        ));
+        Ok(rows)
+    }
+
+    async fn short(
+        self,
+        options: &StorageOptions,
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<Vec<Row>, BenchError> {
+        const BODY: usize = 1_024;
+        progress("short lives");
+        let queue = "short";
+        self.queue(queue).await?;
+        // Files that are made at first are none of a message's cost.
+        work::pass(&self.client, queue, BODY, 64 << 20, &mut || Ok(())).await?;
+        self.settle().await?;
+        let before = self.server.written_bytes()?;
+        let begun = Instant::now();
+        let mut bytes = 0;
+        while begun.elapsed() < options.duration {
+            bytes += work::pass(&self.client, queue, BODY, 64 << 20, &mut || Ok(())).await?;
+        }
+        let per_second = bytes as f64 / BODY as f64 / begun.elapsed().as_secs_f64();
+        let written = self.server.written_bytes()? - before;
+        Ok(vec![Row {
+            per_second: Some(per_second),
+            bytes_per_second: Some(bytes as f64 / begun.elapsed().as_secs_f64()),
+            ..row(
+                "short.writes",
+                format!("bytes written for messages of {BODY} bytes that are acked at once"),
+                format!("{:.2} for each byte of bodies", written as f64 / bytes as f64),
+            )
+        }])
+    }
+
+    async fn pinned(
+        self,
+        options: &StorageOptions,
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<Vec<Row>, BenchError> {
+        const BODY: usize = 4_096;
+        let queue = "pinned";
+        self.queue(queue).await?;
+        progress("one message leased and one delayed, while others pass");
+        work::pin(&self.client, queue).await?;
+        let mut most = 0;
+        let mut look = || {
+            most = most.max(self.server.disk_bytes()?);
+            Ok(())
+        };
+        let bytes = work::pass(&self.client, queue, BODY, options.pass_mib << 20, &mut look).await?;
+        self.settle().await?;
+        Ok(vec![row(
+            "pinned.disk",
+            format!("disk while {:.0} MiB pass and two messages stay", bytes as f64 / MIB),
+            format!(
+                "{:.0} MiB at most, {:.0} MiB at the end",
+                most as f64 / MIB,
+                self.server.disk_bytes()? as f64 / MIB
+            ),
+        )])
+    }
+
+    async fn releases(
+        self,
+        options: &StorageOptions,
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<Vec<Row>, BenchError> {
+        const MESSAGES: u64 = 100_000;
+        let queue = "released";
+        let patch = QueueConfigPatch { max_deliveries: Some(Some(1_000_000)), ..QueueConfigPatch::default() };
+        self.client.put_queue(queue, patch).await?;
+        progress("100,000 messages released again and again");
+        work::preload(&self.client, queue, 0..MESSAGES, options.body as usize).await?;
+        let begun = Instant::now();
+        let (mut first, mut most) = (0, 0);
+        for round in 0..options.releases {
+            work::release_all(&self.client, queue, MESSAGES).await?;
+            let now = self.server.disk_bytes()?;
+            first = if round < options.releases.div_ceil(2) { first.max(now) } else { first };
+            most = most.max(now);
+        }
+        let times = u64::from(options.releases) * MESSAGES;
+        Ok(vec![Row {
+            per_second: Some(times as f64 / begun.elapsed().as_secs_f64()),
+            ..row(
+                "releases.disk",
+                format!("{} messages released {} times each", thousands(MESSAGES), options.releases),
+                format!(
+                    "{:.0} MiB of disk at most, {:.0} MiB in the first half; {:.0} MiB of memory",
+                    most as f64 / MIB,
+                    first as f64 / MIB,
+                    self.server.memory_bytes()? as f64 / MIB
+                ),
+            )
+        }])
+    }
+}

@@ -16,12 +16,14 @@ const CLOSE_WAIT: Duration = Duration::from_millis(250);
 
 /// How often it is looked whether a server still speaks. Looks are counted, not time, so that a client that was
 /// stopped for a while does not take its own sleep for the server's.
-const LOOK: Duration = Duration::from_millis(500);
+const LOOK: Duration = Duration::from_millis(100);
 /// Looks without a sign of life, with something sent that a living server confirms at once, after which others are
 /// asked first.
-const DOUBTFUL_LOOKS: u32 = 2;
-/// And after which the connection is given up, long before its idle time-out.
+const DOUBTFUL_LOOKS: u32 = 3;
+/// And after which the connection is given up where another server answers: what waits on it is better asked there.
 const SILENT_LOOKS: u32 = 10;
+/// And where no other does, still long before its idle time-out.
+const LONELY_LOOKS: u32 = 50;
 
 /// The streams of a connection.
 #[derive(Clone, Copy)]
@@ -94,16 +96,16 @@ impl Link {
         self.doubtful.load(Ordering::Relaxed)
     }
 
-    /// Resolves when the connection is gone, for whatever reason.
-    pub(crate) async fn lost(&self) -> String {
+    /// Resolves when the connection is gone, for whatever reason. `others_answer`: whether another server does.
+    pub(crate) async fn lost(&self, others_answer: impl Fn() -> bool) -> String {
         tokio::select! {
             reason = self.connection.closed() => reason.to_string(),
-            () = self.silent() => "nothing comes from the server any more".to_owned(),
+            () = self.silent(others_answer) => "nothing comes from the server any more".to_owned(),
         }
     }
 
     /// Resolves when a server has confirmed nothing for too long. A machine that lost its power says no goodbye.
-    async fn silent(&self) {
+    async fn silent(&self, others_answer: impl Fn() -> bool) {
         let mut silence = Silence::default();
         let mut looks = tokio::time::interval(LOOK);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -111,7 +113,7 @@ impl Link {
             looks.tick().await;
             silence.look(&Seen::of(&self.connection.stats()));
             self.doubtful.store(silence.looks >= DOUBTFUL_LOOKS, Ordering::Relaxed);
-            if silence.looks >= SILENT_LOOKS {
+            if silence.looks >= LONELY_LOOKS || silence.looks >= SILENT_LOOKS && others_answer() {
                 return;
             }
         }

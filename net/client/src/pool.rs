@@ -105,6 +105,11 @@ impl Pool {
         last_resort.cloned()
     }
 
+    /// Whether a server other than this one answers.
+    pub(crate) fn others_answer(&self, server: SocketAddr) -> bool {
+        self.links.borrow().up.iter().any(|link| link.server() != server && !link.is_doubtful())
+    }
+
     /// What is up now.
     pub(crate) fn up(&self) -> Vec<Arc<Link>> {
         self.links.borrow().up.clone()
@@ -185,7 +190,7 @@ impl Keeper {
                     }
                     let closed = tokio::select! {
                         _ = closing.wait_for(|links| links.closed) => true,
-                        reason = link.lost() => {
+                        reason = link.lost(|| self.pool.others_answer(self.server)) => {
                             tracing::debug!(server = %self.server, reason, "connection lost");
                             false
                         }

@@ -22,6 +22,8 @@ const SEND_WINDOW_BYTES: u64 = 8 * 1024 * 1024;
 const IDLE: Duration = Duration::from_secs(15);
 /// A third of [`IDLE`], so that two lost packets do not end a healthy connection.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
+/// The same where there are several servers: a receive that waits at one that is gone is soon asked of another.
+const KEEP_ALIVE_OF_SEVERAL: Duration = Duration::from_secs(1);
 /// How far a server is taken to be before that is measured. Servers are near; a first packet that was lost, since the
 /// server was just starting, is repeated after three times this and not after a second.
 const INITIAL_RTT: Duration = Duration::from_millis(50);
@@ -35,6 +37,7 @@ pub(crate) struct Connector {
     server_name: String,
     timeout: Duration,
     crypto: Arc<QuicClientConfig>,
+    keep_alive: Duration,
 }
 
 impl Connector {
@@ -46,6 +49,7 @@ impl Connector {
             server_name: options.server_name.clone(),
             timeout: options.connect_timeout,
             crypto: Arc::new(crypto),
+            keep_alive: if options.servers.len() > 1 { KEEP_ALIVE_OF_SEVERAL } else { KEEP_ALIVE },
         })
     }
 
@@ -60,7 +64,7 @@ impl Connector {
         let failed = |reason: String| ClientError::Connect { server: server.to_string(), reason };
         let endpoint = endpoint(server).map_err(|error| failed(format!("no socket: {error}")))?;
         let mut config = ClientConfig::new(self.crypto.clone());
-        config.transport_config(Arc::new(transport(server.ip().is_loopback())));
+        config.transport_config(Arc::new(transport(server.ip().is_loopback(), self.keep_alive)));
         let connecting = endpoint
             .connect_with(config, server, &self.server_name)
             .map_err(|error| failed(error.to_string()))?;
@@ -86,7 +90,7 @@ fn endpoint(server: SocketAddr) -> std::io::Result<Endpoint> {
     Endpoint::new(config, None, socket, Arc::new(quinn::TokioRuntime))
 }
 
-fn transport(loopback: bool) -> TransportConfig {
+fn transport(loopback: bool, keep_alive: Duration) -> TransportConfig {
     let mut config = TransportConfig::default();
     config
         .max_concurrent_bidi_streams(VarInt::from_u32(0))
@@ -95,7 +99,7 @@ fn transport(loopback: bool) -> TransportConfig {
         .stream_receive_window(VarInt::from_u32(STREAM_WINDOW_BYTES))
         .receive_window(VarInt::from_u32(WINDOW_BYTES))
         .send_window(SEND_WINDOW_BYTES)
-        .keep_alive_interval(Some(KEEP_ALIVE))
+        .keep_alive_interval(Some(keep_alive))
         .initial_rtt(INITIAL_RTT)
         .max_idle_timeout(IdleTimeout::try_from(IDLE).ok());
     if loopback {

@@ -30,6 +30,7 @@ mod queues;
 mod quota;
 mod receive;
 mod redrive;
+mod repair;
 mod replica;
 mod sessions;
 mod settle;
@@ -120,6 +121,7 @@ pub struct Core {
     pub(crate) next_held_ns: u64,
     pub(crate) telling: Telling,
     pub(crate) snapshots: Snapshots,
+    pub(crate) repairs: repair::Repairs,
     pub(crate) now: Now,
     pub(crate) time: UnixMillis,
     pub(crate) clock: ShardClock,
@@ -184,6 +186,7 @@ impl Core {
             next_held_ns: 0,
             telling: Telling::default(),
             snapshots: Snapshots::default(),
+            repairs: repair::Repairs::default(),
             now,
             time: UnixMillis(0),
             clock: ShardClock::new(),
@@ -249,6 +252,7 @@ impl Core {
         self.expire_timers();
         self.ask_for_room();
         self.expire_calls();
+        self.tick_repairs();
         self.tick_groups();
         for _ in 0..DRAIN_ROUNDS_MAX {
             let progress = self.propose_and_apply()
@@ -282,7 +286,7 @@ impl Core {
         let tick = self.next_tick_ns.filter(|_| !self.retired);
         let call_end = self.call_ends.front().map(|(end_ns, _)| *end_ns);
         let heads = self.telling.next_wake();
-        let snapshots = self.snapshots.next_wake();
+        let snapshots = [self.snapshots.next_wake(), self.next_repair_ns()].into_iter().flatten().min();
         let storage = self.storage.next_wake();
         let own = [shard_deadline, ask, self.timers.next(), storage, tick, call_end, heads, snapshots];
         own.into_iter().flatten().min()
@@ -300,6 +304,18 @@ impl Core {
     #[must_use]
     pub fn rebuilt(&self) -> u64 {
         self.snapshots.rebuilt
+    }
+
+    /// True where no replica of this core is being repaired after damage to its disk.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.directory.start.recovered && !self.is_being_repaired()
+    }
+
+    /// Damaged journals that this core gave up.
+    #[must_use]
+    pub fn given_up(&self) -> u64 {
+        self.repairs.given_up
     }
 
     /// True where this core can reach a leader of every shard and of the directory.

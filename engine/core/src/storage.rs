@@ -4,6 +4,7 @@ use crate::config::CoreConfig;
 use crate::directory::DirectoryHost;
 use crate::mesh::{Caller, ShardReply};
 use crate::page::Page;
+use crate::repair::{self, GivingUp, Progress};
 use crate::replica::{Replica, Seen};
 use crate::{Core, Output};
 use bytes::Bytes;
@@ -13,7 +14,7 @@ use overtake_base::{MessageId, NodeId, QueueId, ShardId};
 use overtake_log::disk::{DiskCompletion, DiskOperation};
 use overtake_log::{
     BatchNumber, EntryRead, Journal, JournalConfig, JournalError, JournalUsage, ReadError, Record, Recovered,
-    RecoveredShard, Recovery,
+    RecoveredShard, Recovery, mark,
 };
 use overtake_queue::answer::{DeadLetterView, Delivery, MessageView, PayloadRef};
 use overtake_queue::directory::Directory;
@@ -32,6 +33,7 @@ const RETRY_FULL_NS: u64 = 1_000_000_000;
 
 /// See the module's text.
 pub(crate) struct Storage {
+    config: JournalConfig,
     phase: Phase,
     operations: Vec<DiskOperation>,
     /// Group outputs that become durable with a batch, oldest first.
@@ -68,6 +70,8 @@ struct Stretch {
 
 enum Phase {
     Recovering(Recovery),
+    /// The journal is damaged; see `repair`.
+    GivingUp(GivingUp),
     Running(Journal),
     Failed,
 }
@@ -150,6 +154,7 @@ impl Storage {
             segments_ahead: SEGMENTS_AHEAD,
         };
         Self {
+            config: journal.clone(),
             phase: Phase::Recovering(Recovery::new(journal)),
             operations: Vec::new(),
             persisting: VecDeque::new(),
@@ -207,6 +212,38 @@ impl Storage {
         self.newest_batch = self.newest_batch.max(batch);
     }
 
+    /// True from the moment that the journal was found damaged until another one is begun.
+    pub(crate) fn is_giving_up(&self) -> bool {
+        matches!(self.phase, Phase::GivingUp(_))
+    }
+
+    /// Gives up a journal that is damaged. False where that has begun.
+    pub(crate) fn give_up(&mut self) -> bool {
+        let asking = matches!(self.phase, Phase::GivingUp(GivingUp::Asking));
+        if asking {
+            self.phase = Phase::GivingUp(GivingUp::Marking);
+            self.operations.push(repair::first_operation(&self.config));
+        }
+        asking
+    }
+
+    /// What replicas begin with after a journal was given up may be durable: then the disk says so. True where it does.
+    pub(crate) fn mark_begun(&mut self, batch: BatchNumber) -> bool {
+        let Phase::Running(journal) = &mut self.phase else { return false };
+        let durable = journal.durable() >= batch;
+        if durable {
+            journal.write_checkpoint(mark::MARK, mark::BEGUN, 1, Bytes::new(), &mut self.operations);
+        }
+        durable
+    }
+
+    /// The replicas of a journal that was given up are whole.
+    pub(crate) fn remove_mark(&mut self) {
+        if let Phase::Running(journal) = &mut self.phase {
+            journal.remove_mark(&mut self.operations);
+        }
+    }
+
     /// The journal, once it is recovered, and where its operations go.
     pub(crate) fn journal(&mut self) -> Option<(&mut Journal, &mut Vec<DiskOperation>)> {
         if let Phase::Running(journal) = &mut self.phase {
@@ -260,7 +297,22 @@ impl Core {
                         self.storage.phase = Phase::Running(journal);
                         self.recovered(recovered);
                     }
+                    Err(error @ JournalError::Damaged { .. }) if self.could_be_rebuilt() => {
+                        self.storage.phase = Phase::GivingUp(GivingUp::Asking);
+                        self.damage_found(&error.to_string());
+                    }
                     Err(error) => self.disk_failed(&error),
+                }
+            }
+            Phase::GivingUp(mut giving_up) => {
+                match giving_up.complete(completion, &mut self.storage.operations) {
+                    Progress::On => self.storage.phase = Phase::GivingUp(giving_up),
+                    Progress::Done => {
+                        let config = self.storage.config.clone();
+                        self.storage.phase = Phase::Recovering(Recovery::new(config));
+                        self.start_recovery();
+                    }
+                    Progress::Failed(error) => self.disk_failed(&error),
                 }
             }
             Phase::Running(mut journal) => match journal.complete(completion, &mut self.storage.operations) {
@@ -286,6 +338,13 @@ impl Core {
 
     fn recovered(&mut self, mut recovered: Recovered) {
         let core = self.config.core;
+        let mark = recovered.shards.remove(&mark::MARK).and_then(|found| found.checkpoint);
+        let begun = mark.as_ref().is_some_and(|mark| mark.index == mark::BEGUN);
+        let given_up = mark.is_some();
+        if given_up && !begun && !self.begin_again(&mut recovered) {
+            self.storage.phase = Phase::GivingUp(GivingUp::Asking);
+            return self.damage_found("an earlier repair did not come to its end");
+        }
         if let Some(unknown) = recovered.shards.keys().find(|shard| self.config.core_of(**shard) != core) {
             let detail =
                 format!("core {core}: the journal holds shard {unknown}, which belongs to another core");
@@ -316,8 +375,28 @@ impl Core {
                  look after this disk"
             )));
         }
+        if given_up {
+            self.groups().into_iter().for_each(|shard| self.begin_silent(shard));
+        }
         self.directory.start.recovered = true;
         self.storage.checkpoints.bytes_written_then = self.storage.usage().bytes_written;
+    }
+
+    /// The replicas of a folder that was given up begin in terms in which they did not vote before. False where some
+    /// of those are not known.
+    fn begin_again(&mut self, recovered: &mut Recovered) -> bool {
+        for shard in self.own_replicas() {
+            let found = recovered.shards.entry(shard).or_default();
+            let Some(term) = self.repairs.beginnings.get(&shard).copied() else { return false };
+            // In a log that nobody has begun nobody voted.
+            let vote = if term == 0 { 0 } else { self.me.node.0 };
+            found.hard_state = Some((term, vote, 0));
+            if let Phase::Running(journal) = &mut self.storage.phase {
+                let batch = journal.append(Record::HardState { shard, term, vote, commit: 0 });
+                self.repairs.begun = Some(batch);
+            }
+        }
+        true
     }
 
     pub(crate) fn recover_replica(&self, shard: ShardId, found: RecoveredShard) -> Result<Replica, String> {
@@ -701,6 +780,9 @@ impl Core {
     }
 
     fn checkpoint_written(&mut self, shard: ShardId, index: u64, written: bool) {
+        if shard == mark::MARK {
+            return;
+        }
         self.storage.checkpoints.writing = false;
         if self.snapshot_written(shard, index, written) {
             return;
@@ -714,13 +796,14 @@ impl Core {
         // The entries after the checkpoint before this one stay, so that recovery can fall back to it; and those that
         // another replica may lack.
         if let Some(replica) = self.replicas.get_mut(&shard) {
-            let needed = replica.first_needed_index().min(unheld);
+            // The entry that the checkpoint ends with always stays: what is found of the two must fit together.
+            let needed = replica.first_needed_index().min(unheld).min(index);
             let first_needed = if is_planted(Bug::ReleasePayloads) { index + 1 } else { needed };
             replica.checkpoint_index = index;
             journal.release_before(shard, first_needed);
             replica.group.released(first_needed);
         } else if let Some(host) = &mut self.host {
-            let first_needed = (host.checkpoint_index + 1).min(unheld);
+            let first_needed = (host.checkpoint_index + 1).min(unheld).min(index);
             journal.release_before(shard, first_needed);
             host.group.released(first_needed);
             host.checkpoint_index = index;

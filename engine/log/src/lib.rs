@@ -15,6 +15,7 @@ mod inventory;
 mod journal;
 mod layout;
 mod load;
+pub mod mark;
 pub mod record;
 mod recovery;
 mod replay;

@@ -59,6 +59,8 @@ pub struct Group {
     /// Newest entry that was put out as committed.
     delivered: u64,
     pub(crate) snapshots: Snapshots,
+    /// It votes for nobody.
+    silent: bool,
 }
 
 impl Group {
@@ -107,6 +109,7 @@ impl Group {
             held: VecDeque::new(),
             delivered: recovered.checkpoint.0,
             snapshots: Snapshots::default(),
+            silent: false,
             raft,
         };
         group.draw_timeout();
@@ -124,6 +127,9 @@ impl Group {
 
     /// A tick of time passed.
     pub fn tick(&mut self) {
+        if self.silent {
+            return;
+        }
         self.tick_snapshots();
         self.raft.tick();
         self.keep_timeout();
@@ -166,6 +172,11 @@ impl Group {
         {
             self.raft.raft.vote = raft::INVALID_ID;
         }
+        let asks_for_votes =
+            matches!(message.kind, PeerMessageKind::RequestVote { .. } | PeerMessageKind::TimeoutNow);
+        if self.silent && asks_for_votes {
+            return Ok(());
+        }
         if let PeerMessageKind::Snapshot { index, first } = message.kind {
             return self.offered(from, message.term, index, first);
         }
@@ -177,6 +188,34 @@ impl Group {
         let result = self.raft.step(message::to_raft(from, self.node, message));
         self.keep_timeout();
         result.map_err(|_| GroupError::Refused("a message that cannot be stepped"))
+    }
+
+    /// A replica that may have forgotten what it promised votes for nobody and stands for no election while it is silent.
+    /// It follows, and acknowledges what it holds.
+    pub fn set_silent(&mut self, silent: bool) {
+        self.silent = silent;
+    }
+
+    /// Whether it votes for nobody.
+    #[must_use]
+    pub fn is_silent(&self) -> bool {
+        self.silent
+    }
+
+    /// A voter says that its log ends at `last`. Where it had acknowledged more, its disk lost that: a leader begins with
+    /// it from the beginning.
+    pub fn voter_ends_at(&mut self, peer: NodeId, last: u64) {
+        if !self.is_leader() || peer == self.node {
+            return;
+        }
+        if let Some(progress) = self.raft.raft.mut_prs().get_mut(peer.0)
+            && progress.matched > last
+        {
+            progress.matched = 0;
+            progress.next_idx = 1;
+            progress.pending_snapshot = 0;
+            progress.become_probe();
+        }
     }
 
     /// Whether this node is the only voter: it needs no ticks and no one's leave.

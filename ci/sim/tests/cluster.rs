@@ -6,6 +6,7 @@ use overtake_sim::arena::Arena as _;
 use overtake_sim::cluster::run::run;
 use overtake_sim::cluster::world::ClusterWorld;
 use overtake_sim::disk::DiskProfile;
+use overtake_sim::disk::damage::Damage;
 use overtake_sim::node::NodeShape;
 use overtake_sim::world::Notice;
 use overtake_wire::message::{
@@ -309,6 +310,38 @@ fn a_node_that_lacks_more_than_the_others_keep_is_rebuilt_while_they_serve() {
         client.world.end(2, false);
         client.world.start(2);
         client.until_well(10_000);
+    }
+}
+
+#[test]
+fn a_damaged_disk_is_repaired_by_the_other_nodes_and_votes_for_nobody_before() {
+    for seed in 0..6 {
+        let mut client = Client::new(seed, 3, 1, 3);
+        let mut ids: Vec<_> = (0..60).map(|n| client.enqueue("work", n % 5, "x").unwrap()).collect();
+        client.world.end(2, false);
+        client.world.damaged = Some(2);
+        assert!(client.world.nodes[2].cores[0].disk.damage(Damage::Vanished).is_some(), "seed {seed}");
+        // Not all that hold a replica can be asked: nothing is given up, and nobody is voted for.
+        client.world.end(1, seed % 2 == 0);
+        client.world.start(2);
+        client.pass(6_000);
+        assert_eq!(client.world.given_up, 0, "seed {seed}");
+        client.go_to(0);
+        assert_eq!(client.enqueue("work", 0, "no quorum").unwrap_err().code, ErrorCode::NoQuorum);
+        client.world.start(1);
+        client.until_well(10_000);
+        assert_eq!(client.world.given_up, 1, "seed {seed}");
+        // From here on it is as good as any other, also over a restart.
+        client.world.end(2, false);
+        client.world.start(2);
+        client.until_well(10_000);
+        client.world.end(0, false);
+        client.pass(FAILOVER_MS_MAX);
+        client.go_to(2);
+        ids.push(client.enqueue("work", 0, "y").unwrap());
+        ids.sort();
+        let found = client.drain("work");
+        assert!(ids.iter().all(|id| found.contains(id)), "seed {seed}");
     }
 }
 

@@ -148,6 +148,10 @@ bugs! {
     SnapshotTooEarly "snapshot-before-its-entries",
     /// A snapshot goes without the entries that its state refers to.
     SnapshotWithoutEntries "snapshot-without-the-bodies",
+    /// A replica that was rebuilt after damage votes before it holds what it had acknowledged.
+    RepairedVotesAtOnce "repaired-replica-votes-at-once",
+    /// A replica that was rebuilt after damage begins without a term, so that it may vote twice in one.
+    RepairedForgetsTerm "repaired-replica-forgets-its-term",
     /// A node of several follows its own wall clock, whatever the others show.
     OwnWallClock "own-wall-clock-followed",
     /// A checkpoint is written before the entries that its state contains are durable.
@@ -176,6 +180,8 @@ impl Bug {
                 | Self::SnapshotTooEarly
                 | Self::SnapshotWithoutEntries
                 | Self::OwnWallClock
+                | Self::RepairedVotesAtOnce
+                | Self::RepairedForgetsTerm
         )
     }
 

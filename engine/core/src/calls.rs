@@ -482,6 +482,8 @@ impl Core {
             MeshMessage::Held { shards } => {
                 shards.into_iter().for_each(|(shard, index)| self.learn_held(shard, index));
             }
+            MeshMessage::ReplicaAsk { number, shards } => self.replica_asked(from, number, &shards),
+            MeshMessage::ReplicaTold { number, shards } => self.replica_told(from, number, &shards),
             MeshMessage::ClockAsk { asked_ns } => self.clock_asked(from, asked_ns),
             MeshMessage::Clock { asked_ns, wall, time } => self.clock_told(from, asked_ns, wall, time),
             MeshMessage::SnapshotAsk(ask) => self.snapshot_asked(from, ask),

@@ -8,6 +8,7 @@
 //! something else is cut off, and can do no more than that. Commands, requests and responses keep the bytes that they
 //! have in the log and in the client protocol.
 
+mod nodes;
 mod snapshots;
 
 use crate::mesh::{MeshMessage, Read, ShardReply, ShardRequest, VersionedSummary};
@@ -33,7 +34,7 @@ use overtake_queue::machine::PeekFilter;
 use std::sync::Arc;
 
 /// First byte of every message. A new number for every change of the format.
-pub const VERSION: u8 = 2;
+pub const VERSION: u8 = 3;
 /// Bytes of a message, at most.
 pub const BYTES_MAX: usize = PEER_MESSAGE_BYTES_MAX;
 /// Items of a list, at most: more than any message holds.
@@ -63,8 +64,6 @@ const HELD: u8 = 15;
 const ROOM_WANTED: u8 = 16;
 pub(super) const SNAPSHOT_ASK: u8 = 17;
 pub(super) const SNAPSHOT_PART: u8 = 18;
-const CLOCK_ASK: u8 = 19;
-const CLOCK: u8 = 20;
 
 /// Appends a message's bytes. False, and nothing appended, for what is only said within a node.
 pub fn encode(message: &MeshMessage, bytes: &mut Vec<u8>) -> bool {
@@ -152,12 +151,10 @@ fn encode_kind(message: &MeshMessage, out: &mut Writer<'_>) -> bool {
                 out.u64(*index);
             });
         }
-        MeshMessage::ClockAsk { asked_ns } => number(out, CLOCK_ASK, *asked_ns),
-        MeshMessage::Clock { asked_ns, wall, time } => {
-            number(out, CLOCK, *asked_ns);
-            out.u64(wall.0);
-            out.option(*time, |out, time| out.u64(time.0));
-        }
+        MeshMessage::ReplicaAsk { .. }
+        | MeshMessage::ReplicaTold { .. }
+        | MeshMessage::ClockAsk { .. }
+        | MeshMessage::Clock { .. } => nodes::encode(message, out),
         MeshMessage::SnapshotAsk(ask) => snapshots::encode_ask(out, ask),
         MeshMessage::SnapshotPart { shard, number, part } => {
             snapshots::encode_part(out, *shard, *number, part);
@@ -260,21 +257,10 @@ fn decode_kind(whole: &Bytes, input: &mut Reader<'_>) -> Result<MeshMessage, Mal
             room: Room { messages: input.u64("messages")?, bytes: input.u64("bytes")? },
             first: input.u64("first")?,
         },
-        CLOCK_ASK => MeshMessage::ClockAsk { asked_ns: input.u64("asked")? },
-        CLOCK => MeshMessage::Clock {
-            asked_ns: input.u64("asked")?,
-            wall: clock(input)?,
-            time: input.option("time", clock)?,
-        },
         SNAPSHOT_ASK => snapshots::decode_ask(input)?,
         SNAPSHOT_PART => snapshots::decode_part(whole, input)?,
-        _ => return Err(Malformed("mesh kind")),
+        kind => nodes::decode(kind, input)?,
     })
-}
-
-/// A clock's reading: adding to it never overflows.
-fn clock(input: &mut Reader<'_>) -> Result<UnixMillis, Malformed> {
-    input.u64("clock").and_then(|ms| if ms < 1 << 62 { Ok(UnixMillis(ms)) } else { Err(Malformed("clock")) })
 }
 
 fn number(out: &mut Writer<'_>, kind: u8, number: u64) {

@@ -33,6 +33,7 @@ mod queues;
 mod quota;
 mod receive;
 mod redrive;
+mod repair;
 mod replica;
 mod scrub;
 mod sessions;
@@ -126,6 +127,7 @@ pub struct Core {
     pub(crate) next_held_ns: u64,
     pub(crate) telling: Telling,
     pub(crate) snapshots: Snapshots,
+    pub(crate) repairs: repair::Repairs,
     pub(crate) now: Now,
     pub(crate) time: UnixMillis,
     pub(crate) clock: ShardClock,
@@ -194,6 +196,7 @@ impl Core {
             snapshots: Snapshots::default(),
             cold: Cold::new(&config.cold),
             scrub: Scrub::default(),
+            repairs: repair::Repairs::default(),
             now,
             time: UnixMillis(0),
             clock: ShardClock::new(),
@@ -259,6 +262,7 @@ impl Core {
         self.expire_timers();
         self.ask_for_room();
         self.expire_calls();
+        self.tick_repairs();
         self.tick_groups();
         self.manage_cold();
         self.go_on_scrubbing();
@@ -295,9 +299,10 @@ impl Core {
         let call_end = self.call_ends.front().map(|(end_ns, _)| *end_ns);
         let heads = self.telling.next_wake();
         let scrub = self.scrub.next_wake().filter(|_| !self.stopping && self.storage.is_running());
-        let disk = [self.storage.next_wake(), self.cold.next_wake(), scrub, self.snapshots.next_wake()];
+        let disk = [self.storage.next_wake(), self.cold.next_wake(), scrub];
+        let rebuilding = [self.snapshots.next_wake(), self.next_repair_ns()];
         let own = [shard_deadline, ask, self.timers.next(), tick, call_end, heads];
-        own.into_iter().chain(disk).flatten().min()
+        own.into_iter().chain(disk).chain(rebuilding).flatten().min()
     }
 
     /// The shards that this core leads, with the term it leads them in.
@@ -312,6 +317,18 @@ impl Core {
     #[must_use]
     pub fn rebuilt(&self) -> u64 {
         self.snapshots.rebuilt
+    }
+
+    /// True where no replica of this core is being repaired after damage to its disk.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.directory.start.recovered && !self.is_being_repaired()
+    }
+
+    /// Damaged journals that this core gave up.
+    #[must_use]
+    pub fn given_up(&self) -> u64 {
+        self.repairs.given_up
     }
 
     /// True where this core can reach a leader of every shard and of the directory.

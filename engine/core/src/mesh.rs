@@ -54,6 +54,11 @@ pub enum MeshMessage {
     Summaries { summaries: Vec<VersionedSummary> },
     /// Up to where every voter of a shard holds its log, as its leader, the sending core, knows.
     Held { shards: Vec<(ShardId, u64)> },
+    /// The sending core lost what its replicas of these shards promised; its logs end at these places now. What do the
+    /// other voters know?
+    ReplicaAsk { number: u64, shards: Vec<(ShardId, u64)> },
+    /// Newest term and last index of replicas that lost nothing.
+    ReplicaTold { number: u64, shards: Vec<(ShardId, u64, u64)> },
     /// What do the receiving node's clocks show? `asked_ns` is the sender's own monotonic clock.
     ClockAsk { asked_ns: u64 },
     /// The wall clock, and shard time where the node knows it.

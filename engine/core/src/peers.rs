@@ -32,7 +32,7 @@ impl Core {
     }
 
     /// The shards that this core holds replicas of, the directory among them.
-    fn groups(&self) -> Vec<ShardId> {
+    pub(crate) fn groups(&self) -> Vec<ShardId> {
         let directory = self.host.as_ref().map(|_| ShardId::DIRECTORY);
         self.replicas.keys().copied().chain(directory).collect()
     }

@@ -5,6 +5,7 @@ use crate::cold::ReadFor;
 use crate::config::CoreConfig;
 use crate::directory::DirectoryHost;
 use crate::fetch::Fetches;
+use crate::repair::{self, GivingUp, Progress};
 use crate::replica::{Replica, Seen};
 use crate::{Core, Output};
 use bytes::Bytes;
@@ -15,7 +16,7 @@ use overtake_log::disk::{DiskCompletion, DiskOperation};
 use overtake_log::lanes::{BlockPart, LANES_OPERATION, Lanes, LanesConfig, LanesRecovery, NewBlock};
 use overtake_log::{
     BatchNumber, EntryRead, Journal, JournalConfig, JournalError, JournalUsage, ReadError, Record, Recovered,
-    RecoveredShard, Recovery,
+    RecoveredShard, Recovery, mark,
 };
 use overtake_queue::answer::Place;
 use overtake_queue::directory::Directory;
@@ -33,12 +34,15 @@ const RETRY_FULL_NS: u64 = 1_000_000_000;
 
 /// See the module's text.
 pub(crate) struct Storage {
+    config: JournalConfig,
     phase: Phase,
     lanes: LanesPhase,
     /// What the journal holds, until the lanes are open too.
     recovered: Option<Recovered>,
     pub(crate) drafts: Drafts,
     operations: Vec<DiskOperation>,
+    /// Operations that were put out and not completed yet.
+    under_way: usize,
     /// Group outputs that become durable with a batch, oldest first.
     persisting: VecDeque<Persisting>,
     /// The batch that was appended to last.
@@ -73,6 +77,8 @@ struct Stretch {
 
 enum Phase {
     Recovering(Recovery),
+    /// The journal is damaged; see `repair`.
+    GivingUp(GivingUp),
     Running(Journal),
     Failed,
 }
@@ -108,6 +114,15 @@ struct ReadyCheckpoint {
 /// Rounds of checkpoints after which nothing is kept but what lives.
 const ROUNDS_TO_FREE: u8 = 2;
 
+fn lanes_config(config: &CoreConfig) -> LanesConfig {
+    LanesConfig {
+        store: config.store,
+        core: config.core,
+        file_bytes: config.cold.lane_file_bytes,
+        spare_files: config.cold.spare_files,
+    }
+}
+
 impl Storage {
     pub(crate) fn new(config: &CoreConfig) -> Self {
         let journal = JournalConfig {
@@ -120,16 +135,13 @@ impl Storage {
             segments_ahead: SEGMENTS_AHEAD,
         };
         Self {
+            config: journal.clone(),
             phase: Phase::Recovering(Recovery::new(journal)),
-            lanes: LanesPhase::Recovering(LanesRecovery::new(LanesConfig {
-                store: config.store,
-                core: config.core,
-                file_bytes: config.cold.lane_file_bytes,
-                spare_files: config.cold.spare_files,
-            })),
+            lanes: LanesPhase::Recovering(LanesRecovery::new(lanes_config(config))),
             recovered: None,
             drafts: Drafts::default(),
             operations: Vec::new(),
+            under_way: 0,
             persisting: VecDeque::new(),
             newest_batch: 0,
             stretches: Map::default(),
@@ -276,6 +288,39 @@ impl Storage {
         self.newest_batch = self.newest_batch.max(batch);
     }
 
+    /// True from the moment that the journal was found damaged until another one is begun.
+    pub(crate) fn is_giving_up(&self) -> bool {
+        matches!(self.phase, Phase::GivingUp(_))
+    }
+
+    /// Gives up what is on a disk that is damaged. False where that has begun, or something is still under way there:
+    /// its completion would be taken for one of the recovery that follows.
+    pub(crate) fn give_up(&mut self) -> bool {
+        let asking = matches!(self.phase, Phase::GivingUp(GivingUp::Asking)) && self.under_way == 0;
+        if asking {
+            self.phase = Phase::GivingUp(GivingUp::Marking);
+            self.operations.push(repair::first_operation(&self.config));
+        }
+        asking
+    }
+
+    /// What replicas begin with after a journal was given up may be durable: then the disk says so. True where it does.
+    pub(crate) fn mark_begun(&mut self, batch: BatchNumber) -> bool {
+        let Phase::Running(journal) = &mut self.phase else { return false };
+        let durable = journal.durable() >= batch;
+        if durable {
+            journal.write_checkpoint(mark::MARK, mark::BEGUN, 1, Bytes::new(), &mut self.operations);
+        }
+        durable
+    }
+
+    /// The replicas of a journal that was given up are whole.
+    pub(crate) fn remove_mark(&mut self) {
+        if let Phase::Running(journal) = &mut self.phase {
+            journal.remove_mark(&mut self.operations);
+        }
+    }
+
     /// The journal, once it is recovered, and where its operations go.
     pub(crate) fn journal(&mut self) -> Option<(&mut Journal, &mut Vec<DiskOperation>)> {
         if let Phase::Running(journal) = &mut self.phase {
@@ -319,11 +364,13 @@ impl Core {
     }
 
     pub(crate) fn put_out_operations(&mut self) {
+        self.storage.under_way += self.storage.operations.len();
         self.out.extend(self.storage.operations.drain(..).map(Output::Disk));
     }
 
     /// Takes a disk completion.
     pub(crate) fn disk(&mut self, completion: DiskCompletion) {
+        self.storage.under_way -= 1;
         if completion.id & LANES_OPERATION != 0 {
             return self.lanes_disk(completion);
         }
@@ -336,7 +383,19 @@ impl Core {
                         self.storage.recovered = Some(recovered);
                         self.recovered_both();
                     }
-                    Err(error) => self.disk_failed(&error),
+                    Err(error) => self.recovery_failed(&error),
+                }
+            }
+            Phase::GivingUp(mut giving_up) => {
+                match giving_up.complete(completion, &mut self.storage.operations) {
+                    Progress::On => self.storage.phase = Phase::GivingUp(giving_up),
+                    Progress::Done => {
+                        self.storage.phase = Phase::Recovering(Recovery::new(self.storage.config.clone()));
+                        self.storage.lanes =
+                            LanesPhase::Recovering(LanesRecovery::new(lanes_config(&self.config)));
+                        self.start_recovery();
+                    }
+                    Progress::Failed(error) => self.disk_failed(&error),
                 }
             }
             Phase::Running(mut journal) => match journal.complete(completion, &mut self.storage.operations) {
@@ -368,7 +427,7 @@ impl Core {
                         self.storage.lanes = LanesPhase::Running(lanes);
                         self.recovered_both();
                     }
-                    Err(error) => self.disk_failed(&error),
+                    Err(error) => self.recovery_failed(&error),
                 }
             }
             LanesPhase::Running(mut lanes) => {
@@ -399,6 +458,24 @@ impl Core {
         }
     }
 
+    /// What is on the disk is not what was written. Others can rebuild it, or there is nothing to go on with.
+    fn recovery_failed(&mut self, error: &JournalError) {
+        if matches!(error, JournalError::Damaged { .. }) && self.could_be_rebuilt() {
+            self.be_rebuilt(&error.to_string());
+        } else {
+            self.disk_failed(error);
+        }
+    }
+
+    fn be_rebuilt(&mut self, detail: &str) {
+        if !self.storage.is_giving_up() {
+            self.storage.phase = Phase::GivingUp(GivingUp::Asking);
+            self.storage.recovered = None;
+            self.replicas.clear();
+            self.begin_repair(detail);
+        }
+    }
+
     /// A disk that failed once is not trusted again: nothing more is answered from it.
     fn disk_failed(&mut self, error: &JournalError) {
         self.storage.fail();
@@ -407,6 +484,12 @@ impl Core {
 
     fn recovered(&mut self, mut recovered: Recovered) {
         let core = self.config.core;
+        let mark = recovered.shards.remove(&mark::MARK).and_then(|found| found.checkpoint);
+        let begun = mark.as_ref().is_some_and(|mark| mark.index == mark::BEGUN);
+        let given_up = mark.is_some();
+        if given_up && !begun && !self.begin_again(&mut recovered) {
+            return self.be_rebuilt("an earlier repair did not come to its end");
+        }
         if let Some(unknown) = recovered.shards.keys().find(|shard| self.config.core_of(**shard) != core) {
             let detail =
                 format!("core {core}: the journal holds shard {unknown}, which belongs to another core");
@@ -420,6 +503,9 @@ impl Core {
             match self.recover_replica(shard, found) {
                 Ok(mut replica) => {
                     if let Err(detail) = self.take_in_blocks(&mut replica) {
+                        if self.could_be_rebuilt() {
+                            return self.be_rebuilt(&detail);
+                        }
                         self.fatal(detail);
                         return self.storage.fail();
                     }
@@ -442,8 +528,28 @@ impl Core {
                  look after this disk"
             )));
         }
+        if given_up {
+            self.groups().into_iter().for_each(|shard| self.begin_silent(shard));
+        }
         self.directory.start.recovered = true;
         self.storage.checkpoints.bytes_written_then = self.storage.usage().bytes_written;
+    }
+
+    /// The replicas of a folder that was given up begin in terms in which they did not vote before. False where some
+    /// of those are not known.
+    fn begin_again(&mut self, recovered: &mut Recovered) -> bool {
+        for shard in self.own_replicas() {
+            let found = recovered.shards.entry(shard).or_default();
+            let Some(term) = self.repairs.beginnings.get(&shard).copied() else { return false };
+            // In a log that nobody has begun nobody voted.
+            let vote = if term == 0 { 0 } else { self.me.node.0 };
+            found.hard_state = Some((term, vote, 0));
+            if let Phase::Running(journal) = &mut self.storage.phase {
+                let batch = journal.append(Record::HardState { shard, term, vote, commit: 0 });
+                self.repairs.begun = Some(batch);
+            }
+        }
+        true
     }
 
     pub(crate) fn recover_replica(&self, shard: ShardId, found: RecoveredShard) -> Result<Replica, String> {
@@ -786,6 +892,9 @@ impl Core {
     }
 
     fn checkpoint_written(&mut self, shard: ShardId, index: u64, written: bool) {
+        if shard == mark::MARK {
+            return;
+        }
         self.storage.checkpoints.writing = false;
         if self.snapshot_written(shard, index, written) {
             return;
@@ -799,10 +908,11 @@ impl Core {
         // The entries after the checkpoint before this one stay, so that recovery can fall back to it; and those that
         // another replica may lack.
         if let Some(replica) = self.replicas.get_mut(&shard) {
-            // Payloads on their way into blocks or into replies are read where they were.
+            // The entry that the checkpoint ends with always stays: what is found of the two must fit together. Payloads
+            // on their way into blocks or into replies are read where they were.
             let drafts = self.storage.drafts.oldest_entry(shard).filter(|_| !is_planted(Bug::DraftReleased));
             let fetched = self.storage.fetches.oldest_entry(shard);
-            let needed = replica.first_needed_index().min(unheld);
+            let needed = replica.first_needed_index().min(unheld).min(index);
             let needed = drafts.into_iter().chain(fetched).fold(needed, u64::min);
             let first_needed = if is_planted(Bug::ReleasePayloads) { index + 1 } else { needed };
             // Recovery may begin with the checkpoint before this one, and none older.
@@ -811,7 +921,7 @@ impl Core {
             replica.group.released(first_needed);
             self.free_blocks(shard, before);
         } else if let Some(host) = &mut self.host {
-            let first_needed = (host.checkpoint_index + 1).min(unheld);
+            let first_needed = (host.checkpoint_index + 1).min(unheld).min(index);
             journal.release_before(shard, first_needed);
             host.group.released(first_needed);
             host.checkpoint_index = index;

@@ -254,7 +254,9 @@ impl Inventory {
         if let Some(file) = self.unreadable.first() {
             return Err(missing(*file, "its header is damaged, and no other segment has a good one".into()));
         }
-        if let Some(file) = self.lengths.keys().find(|file| matches!(file, FileName::Checkpoint(..))) {
+        let checkpoint =
+            |file: &&FileName| matches!(file, FileName::Checkpoint(..)) && !crate::mark::FILES.contains(file);
+        if let Some(file) = self.lengths.keys().find(checkpoint) {
             let detail = String::from("there are checkpoints but no journal: its segments were removed");
             return Err(JournalError::Damaged { file: *file, offset: 0, detail });
         }

@@ -36,6 +36,7 @@ enum Purpose {
     Read { file: u32, token: u64, shard: ShardId, index: u64, place: Place },
     Checkpoint { shard: ShardId, index: u64 },
     Scrub(ScrubRead),
+    Mark,
 }
 
 /// The journal. Made by [`crate::Recovery`].
@@ -187,6 +188,7 @@ impl Journal {
                 completion.result.map_err(failed)?;
                 self.segments.removed(file);
             }
+            Purpose::Mark => drop(completion.result.map_err(failed)?),
             Purpose::Read { file, token, shard, index, place } => {
                 let result = self.entry_read(file, shard, index, place, completion.result);
                 completed.reads.push(EntryRead { token, shard, index, result });
@@ -326,6 +328,13 @@ impl Journal {
     /// The opening batch is durable.
     pub(crate) fn is_open(&self) -> bool {
         self.writer.durable() >= self.opening
+    }
+
+    /// Removes the mark of a folder that was given up: its replicas are whole.
+    pub fn remove_mark(&mut self, out: &mut Vec<DiskOperation>) {
+        for file in crate::mark::FILES {
+            self.start(Purpose::Mark, DiskOperationKind::Remove { file }, out);
+        }
     }
 
     fn start(&mut self, purpose: Purpose, kind: DiskOperationKind, out: &mut Vec<DiskOperation>) {

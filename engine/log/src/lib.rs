@@ -17,6 +17,7 @@ mod journal;
 pub mod lanes;
 mod layout;
 mod load;
+pub mod mark;
 pub mod record;
 mod recovery;
 mod replay;

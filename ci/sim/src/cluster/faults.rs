@@ -3,6 +3,7 @@
 use super::plan::ClusterFaults;
 use super::world::{ClusterWorld, READING_ERROR_MS};
 use crate::arena::Arena;
+use crate::disk::damage::Damage;
 use crate::faults::TIMERS_FROM;
 use crate::history::{History, Outage};
 use crate::workload::Workload;
@@ -33,10 +34,11 @@ enum Kind {
     WallJump,
     Hang,
     Disconnect,
+    Damage,
     Look,
 }
 
-const KINDS: [Kind; 13] = [
+const KINDS: [Kind; 14] = [
     Kind::Kill,
     Kind::KillAll,
     Kind::Stop,
@@ -49,6 +51,7 @@ const KINDS: [Kind; 13] = [
     Kind::WallJump,
     Kind::Hang,
     Kind::Disconnect,
+    Kind::Damage,
     Kind::Look,
 ];
 
@@ -64,6 +67,7 @@ pub struct ClusterCounters {
     pub wall_jumps: u64,
     pub hangs: u64,
     pub disconnects: u64,
+    pub damages: u64,
 }
 
 /// See the module's text.
@@ -137,6 +141,7 @@ impl Faults {
             Kind::WallJump => plan.wall_jump_ms,
             Kind::Hang => plan.disk_hang_ms,
             Kind::Disconnect => plan.disconnect_ms,
+            Kind::Damage => plan.damage_ms,
             Kind::StopLook | Kind::Restart | Kind::Heal | Kind::Look => 0,
         }
     }
@@ -220,6 +225,7 @@ impl Faults {
                 self.counters.disconnects += 1;
                 work.disconnect_one(world, history);
             }
+            Kind::Damage => self.damage(any, world, work, history),
             Kind::Look => self.look(world, history),
             _ => {}
         }
@@ -229,9 +235,9 @@ impl Faults {
     /// The operation that a kill was aimed at is under way.
     pub fn crash_due(&mut self, world: &mut ClusterWorld, work: &mut Workload, history: &mut History) {
         if let Some((node, _)) = world.crash_at_operation.take()
-            && !self.over
+            && (!self.over || world.damaged == Some(node))
         {
-            if self.plan.kill_all_ms > 0 && self.random.below(3) == 0 {
+            if !self.over && self.plan.kill_all_ms > 0 && self.random.below(3) == 0 {
                 self.counters.kills_of_all += 1;
                 return (0..world.nodes.len()).for_each(|node| self.kill(node, world, work, history));
             }
@@ -250,6 +256,32 @@ impl Faults {
         let sessions = world.end(node, halted);
         work.lost(sessions, history);
         self.restart_later(node, world);
+    }
+
+    /// A node loses its power, and its disk is not what it was when it comes back. One at a time: the atlas of what can be
+    /// survived is one replica of each shard.
+    fn damage(&mut self, node: usize, world: &mut ClusterWorld, work: &mut Workload, history: &mut History) {
+        if world.damaged.is_some_and(|damaged| world.is_whole(damaged)) {
+            world.damaged = None;
+        }
+        if world.damaged.is_some() || !world.is_whole(node) {
+            return;
+        }
+        self.kill(node, world, work, history);
+        let mut any = false;
+        for _ in 0..=self.random.below(3) {
+            let damage = self.plan.damage.unwrap_or(Damage::ALL[self.random.below(5) as usize]);
+            let core = self.random.below(world.nodes[node].cores.len() as u64) as usize;
+            if let Some(what) = world.nodes[node].cores[core].disk.damage(damage) {
+                any = true;
+                let now_ns = world.time_ns();
+                world.tale.tell(now_ns, || format!("node {} core {core}: {what}", node + 1));
+            }
+        }
+        if any {
+            self.counters.damages += 1;
+            world.damaged = Some(node);
+        }
     }
 
     fn restart_later(&mut self, node: usize, world: &mut ClusterWorld) {
@@ -319,7 +351,9 @@ impl Faults {
     /// No more faults; what is under way comes to its end.
     pub fn end(&mut self, world: &mut ClusterWorld) {
         self.over = true;
-        world.crash_at_operation = None;
+        if world.crash_at_operation.is_some_and(|(_, left)| left > 0) {
+            world.crash_at_operation = None;
+        }
         world.net_slow = (0, 0);
         world.heal();
         for node in 0..world.nodes.len() {

@@ -1,5 +1,6 @@
 //! What a seed decides of a run with several nodes: that of a run with one, and what else can go wrong.
 
+use crate::disk::damage::Damage;
 use crate::swarm::{FaultPlan, Swarm};
 use overtake_base::random::Random;
 
@@ -48,6 +49,10 @@ pub struct ClusterFaults {
     pub disk_slow_ppm: u32,
     pub net_slow_ppm: u32,
     pub disconnect_ms: u64,
+    /// A disk is damaged while its node is down.
+    pub damage_ms: u64,
+    /// The kind of damage; none = any.
+    pub damage: Option<Damage>,
 }
 
 impl ClusterPlan {
@@ -89,6 +94,8 @@ impl ClusterPlan {
             disk_slow_ppm: of(&[0, 0, 5_000]) as u32,
             net_slow_ppm: of(&[0, 0, 5_000, 100_000]) as u32,
             disconnect_ms: of(&[0, 0, 2_000]),
+            damage_ms: 0,
+            damage: None,
         };
         let mut faults = if calm { ClusterFaults::default() } else { faults };
         let nodes = of(&[3, 3, 3, 3, 2, 4, 5]) as usize;
@@ -102,6 +109,11 @@ impl ClusterPlan {
             faults.heal_ms_max = of(&[300, 1_500]);
             faults.down_ms_max = of(&[10, 300, 1_000]);
             swarm.admins.pause_us = swarm.admins.pause_us.min(100_000);
+        }
+        if nodes > 2 && !calm {
+            faults.damage_ms = of(&[0, 0, 0, 2_000, 5_000]);
+            let kind = of(&[0, 1, 2, 3, 4, 5, 5]) as usize;
+            faults.damage = Damage::ALL.get(kind).copied();
         }
         if nodes == 2 && faults.kill_ms + faults.kill_all_ms + faults.stop_ms > 0 {
             // When both start at once nobody knows which one is right.

@@ -143,6 +143,7 @@ impl ClusterRun {
             wall_jumps,
             hangs,
             disconnects,
+            damages,
         } = self.faults.counters;
         for (name, count) in [
             ("nodes killed", kills),
@@ -154,6 +155,8 @@ impl ClusterRun {
             ("jumps of the wall clock", wall_jumps),
             ("hanging disks", hangs),
             ("clients that went away", disconnects),
+            ("disks damaged", damages),
+            ("journals given up", self.world.given_up),
             ("streams made", self.world.net.made),
             ("streams broken", self.world.net.broken),
             ("messages between nodes", self.world.messages),

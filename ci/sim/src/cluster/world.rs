@@ -134,6 +134,10 @@ pub struct ClusterWorld {
     pub messages: u64,
     /// Replicas that were rebuilt from a snapshot.
     pub rebuilt: u64,
+    /// Journals that were given up since they were damaged.
+    pub given_up: u64,
+    /// The node whose disk was damaged and is not repaired yet: it may give up at any time.
+    pub damaged: Option<usize>,
     /// Set to count a node's disk operations down to a [`Notice::CrashDue`].
     pub crash_at_operation: Option<(usize, u64)>,
 }
@@ -182,6 +186,8 @@ impl ClusterWorld {
             fatal: None,
             messages: 0,
             rebuilt: 0,
+            given_up: 0,
+            damaged: None,
             crash_at_operation: None,
         };
         (0..world.nodes.len()).for_each(|node| world.start(node));
@@ -398,6 +404,13 @@ impl ClusterWorld {
         }
     }
 
+    /// True where a node runs and none of its replicas is being repaired.
+    #[must_use]
+    pub fn is_whole(&self, node: usize) -> bool {
+        let cores = &self.nodes[node].cores;
+        cores.iter().all(|slot| slot.serving && slot.core.as_ref().is_some_and(overtake_core::Core::is_whole))
+    }
+
     /// True where every node serves, reaches every other, and knows who leads every shard.
     #[must_use]
     pub fn is_well(&self) -> bool {
@@ -414,6 +427,7 @@ impl ClusterWorld {
                     Some(_) if !slot.serving => "does not serve",
                     Some(_) if slot.disk.hangs_until_ns > self.time_ns => "has a disk that hangs",
                     Some(_) if self.is_paused(place) => "stands still",
+                    Some(value) if !value.is_whole() => "is being repaired",
                     Some(value) if !value.knows_all_leaders() => "does not know all leaders",
                     Some(_) => continue,
                 };
@@ -521,13 +535,14 @@ impl ClusterWorld {
             return self.schedule_turn(at, until_ns);
         }
         let Some(value) = slot.core.as_mut() else { return };
-        let rebuilt_before = value.rebuilt();
+        let (rebuilt_before, given_up_before) = (value.rebuilt(), value.given_up());
         let mut outputs = Vec::new();
         while let Some(event) = slot.inbox.pop_front() {
             value.step(now, event, &mut outputs);
         }
         value.drain(now, &mut outputs);
         self.rebuilt += value.rebuilt() - rebuilt_before;
+        self.given_up += value.given_up() - given_up_before;
         let wake = value.next_wake();
         let (low, high) = (self.clocks.low(self.time_ns), self.clocks.high(self.time_ns));
         let off = value.shown_time().filter(|time| !(low..=high).contains(time));
@@ -589,6 +604,10 @@ impl ClusterWorld {
             Output::Stopped => self.nodes[node].cores[core].stopped = true,
             Output::Warning(detail) => {
                 self.tale.tell(self.time_ns, || format!("node {}: warning: {detail}", node + 1));
+            }
+            Output::Fatal(detail) if self.damaged == Some(node) && detail.contains("damaged") => {
+                self.tale.tell(self.time_ns, || format!("node {} gives up: {detail}", node + 1));
+                self.crash_at_operation = Some((node, 0));
             }
             Output::Fatal(detail) => {
                 self.tale.tell(self.time_ns, || format!("node {}: fatal: {detail}", node + 1));

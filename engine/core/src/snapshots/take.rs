@@ -305,6 +305,7 @@ impl Core {
             match self.install(shard, head, Bytes::from(state)) {
                 Ok(()) => {
                     self.snapshots.rebuilt += 1;
+                    self.keep_silent(shard);
                     if let Some(group) = self.group_mut(shard) {
                         group.follow(from.node, term);
                     }

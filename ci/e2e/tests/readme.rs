@@ -123,8 +123,61 @@ impl Shell {
         });
     }
 
+    /// The cluster of the README, and how its nodes' addresses begin there and here.
+    fn cluster(&self, text: &str) -> (Going, Vec<(String, String)>) {
+        let base = free_ports();
+        let port = |there: u16| (format!("127.0.0.1:{there}"), format!("127.0.0.1:{}", base + there - 7_400));
+        let addresses: Vec<_> = [7_400, 7_401, 7_410, 7_411, 7_420, 7_421].map(port).to_vec();
+        let flags = format!("--http {} --quic {} --cores 1 --shards 4", addresses[1].1, addresses[0].1);
+        let text = text.replace("overtake dev", &format!("exec overtake dev {flags}"));
+        let started = Going::start(self.command(&text));
+        for http in [1, 3, 5] {
+            let client = Client::new(addresses[http].1.parse().expect("an address"));
+            eventually(&text, || {
+                let ready =
+                    client.try_call("GET", "/readyz", &[], None).is_ok_and(|reply| reply.status == 200);
+                ready.then_some(())
+            });
+        }
+        (started, addresses)
+    }
+
+    /// One node of the cluster, which waits for the others.
+    fn node(&self, text: &str) {
+        let http = free_address();
+        let flags = format!("--data {} --peer-listen {}", self.path("node"), free_address());
+        let mut text = text.replace("overtake serve", &format!("overtake serve {flags}"));
+        for (there, here) in [
+            ("10.0.0.1:7400", free_address().to_string()),
+            ("10.0.0.1:7401", http.to_string()),
+            ("/etc/overtake", self.path("overtake-certs")),
+            ("node2.example:7402", free_address().to_string()),
+            ("node3.example:7402", free_address().to_string()),
+        ] {
+            text = text.replace(there, &here);
+        }
+        let client = Client::new(http);
+        self.goes_on(&text, || {
+            client.try_call("GET", "/healthz", &[], None).is_ok_and(|reply| reply.status == 200)
+        });
+    }
+
     fn queue(&self, name: &str) -> Queue {
         self.server.queue(name)
+    }
+}
+
+/// The first of thirty ports that nobody uses.
+fn free_ports() -> u16 {
+    loop {
+        let first = free_address().port();
+        let free = |port: u16| {
+            std::net::UdpSocket::bind(("127.0.0.1", port)).is_ok()
+                && std::net::TcpListener::bind(("127.0.0.1", port)).is_ok()
+        };
+        if (first..first + 30).all(free) {
+            return first;
+        }
     }
 }
 
@@ -138,6 +191,7 @@ fn every_command_works() {
     let examples = examples(README);
     assert!(examples.len() > 40, "the README was read: {}", examples.len());
     let mut left_out = 0;
+    let mut cluster = None;
     for example in &examples {
         let text = &example.command;
         if BUILDS.iter().any(|build| text.starts_with(build)) {
@@ -147,10 +201,24 @@ fn every_command_works() {
             left_out += 1;
             continue;
         }
+        if text.starts_with("overtake dev --nodes") {
+            cluster = Some(shell.cluster(text));
+            continue;
+        }
+        if let (true, Some((nodes, addresses))) =
+            (text.starts_with("overtake cluster status"), cluster.take())
+        {
+            let here = addresses.iter().fold(text.clone(), |here, (there, now)| here.replace(there, now));
+            let status = shell.done(&here).stdout;
+            assert_eq!(status.matches("alive").count(), 3, "{status}");
+            assert_eq!(nodes.interrupt().code, Some(0));
+            continue;
+        }
         let here = shell.here(example);
         println!("README:{} {here}", example.line);
         match text {
             _ if text.starts_with("overtake dev") => shell.serves(&here, "dev"),
+            _ if text.starts_with("overtake serve --node-id") => shell.node(text),
             _ if text.starts_with("overtake serve") => shell.serves(&here, "serve"),
             _ if text.starts_with("overtake receive work --follow") => {
                 let ended = shell.goes_on(&here, || acked(&shell.queue("work")) == 1);

@@ -6,7 +6,7 @@ use crate::fields::{
     read_refusal, read_text, read_time, write_float, write_headers, write_id, write_list, write_option_text,
     write_receipt, write_refusal, write_time,
 };
-use crate::frame::write_frame;
+use crate::frame::{LENGTH_BYTES, write_frame};
 use crate::message::{
     DeadLetter, Delivered, Enqueued, Inspected, MessageState, Metric, NodeStatus, PeekedMessage, QueueListed,
     Refusal, Response, Settled, ShardStatus,
@@ -68,9 +68,35 @@ impl Response {
     }
 }
 
+/// Length prefix, request number and kind.
+const FRAME_OVERHEAD_BYTES: usize = LENGTH_BYTES + 9;
+/// A delivered message without headers and body.
+const DELIVERED_BYTES_MIN: usize = 60;
+/// The outcome of a message that was stored.
+const STORED_BYTES: usize = 20;
+
 /// Appends the response's whole frame, length prefix included. `id` is that of the request.
 pub fn encode_response(id: u64, response: &Response, out: &mut Vec<u8>) {
+    out.reserve_exact(FRAME_OVERHEAD_BYTES + payload_bytes(response));
     write_frame(id, response.kind() as u8, out, |out| write_response(&mut Writer(out), response));
+}
+
+/// Bytes of what every message costs, so that a frame is not grown, and copied, while it is written: exact for answers
+/// without refusals; a guess for those that are rare.
+fn payload_bytes(response: &Response) -> usize {
+    const COUNT: usize = 4;
+    match response {
+        Response::Enqueued { results } => COUNT + results.len() * STORED_BYTES,
+        Response::Received { messages } => {
+            let headers = |message: &Delivered| -> usize {
+                message.headers.iter().map(|(name, value)| 2 * COUNT + name.len() + value.len()).sum()
+            };
+            let bytes = |message: &Delivered| DELIVERED_BYTES_MIN + headers(message) + message.body.len();
+            COUNT + messages.iter().map(bytes).sum::<usize>()
+        }
+        Response::Settled { ack, extend, release } => 3 * COUNT + ack.len() + extend.len() + release.len(),
+        _ => 64,
+    }
 }
 
 /// Reads one frame, given without its length prefix. Bodies share the frame's memory.
@@ -153,9 +179,9 @@ fn read_response(frame: &Bytes, input: &mut Reader<'_>) -> Result<Response, Malf
         ResponseKind::Enqueued => {
             Response::Enqueued { results: read_items(input, 9, "results", read_enqueued)? }
         }
-        ResponseKind::Received => {
-            Response::Received { messages: read_items(input, 60, "messages", |r| read_delivered(frame, r))? }
-        }
+        ResponseKind::Received => Response::Received {
+            messages: read_items(input, DELIVERED_BYTES_MIN, "messages", |r| read_delivered(frame, r))?,
+        },
         ResponseKind::Settled => Response::Settled {
             ack: read_items(input, 1, "ack", read_settled)?,
             extend: read_items(input, 1, "extend", read_settled)?,

@@ -32,6 +32,19 @@ fn response_frame(id: u64, response: &Response) -> Bytes {
 }
 
 proptest! {
+    /// Answers to producers and consumers are written without growing their frame, as long as nothing is refused.
+    #[test]
+    fn frames_of_messages_are_not_grown(id: u64, response in common::response()) {
+        let exact = match &response {
+            Response::Received { .. } | Response::Settled { .. } => true,
+            Response::Enqueued { results } => results.iter().all(Result::is_ok),
+            _ => false,
+        };
+        let mut out = Vec::new();
+        encode_response(id, &response, &mut out);
+        prop_assert!(!exact || out.capacity() == out.len(), "{} of {}", out.len(), out.capacity());
+    }
+
     #[test]
     fn requests_survive_their_bytes(id: u64, request in common::request()) {
         prop_assert_eq!(decode_request(&request_frame(id, &request)), Ok((id, request)));

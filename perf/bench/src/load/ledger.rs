@@ -6,9 +6,9 @@
 
 use super::finished::Finished;
 use super::order::Order;
+use super::pages::Pages;
 use core::fmt;
 use overtake_client::{MessageId, Settled};
-use std::collections::HashMap;
 
 /// How far the clocks of server and client may be apart before a lease is said to have ended early, in milliseconds.
 const CLOCK_MS: u64 = 100;
@@ -174,7 +174,7 @@ pub struct SettleTry {
 pub struct Ledger {
     /// Messages of this run are sent here; without it only deliveries are seen.
     own: bool,
-    entries: HashMap<u64, Entry>,
+    entries: Pages<Entry>,
     finished: Finished,
     order: Order,
     /// Messages that are confirmed and not acked.
@@ -189,7 +189,7 @@ impl Ledger {
     pub fn new(own: bool) -> Self {
         Self {
             own,
-            entries: HashMap::new(),
+            entries: Pages::default(),
             finished: Finished::default(),
             order: Order::default(),
             outstanding: 0,
@@ -237,7 +237,7 @@ impl Ledger {
             return;
         }
         // Acked already: it was delivered before its confirmation came.
-        let Some(entry) = self.entries.get_mut(&number) else { return };
+        let Some(entry) = self.entries.get_mut(number) else { return };
         if entry.id != Some(id) {
             let sent = entry.id;
             self.violations.add(Broken::Dedup, || {
@@ -256,13 +256,13 @@ impl Ledger {
 
     /// Nobody knows whether it was stored, and nobody will ask again.
     pub fn unknown(&mut self, number: u64) {
-        if let Some(entry) = self.entries.get_mut(&number) {
+        if let Some(entry) = self.entries.get_mut(number) {
             entry.unknown = true;
         }
     }
 
     fn finish(&mut self, number: u64) {
-        if self.entries.remove(&number).is_some_and(|entry| entry.confirmed_ns.is_some()) {
+        if self.entries.remove(number).is_some_and(|entry| entry.confirmed_ns.is_some()) {
             self.outstanding -= 1;
         }
         self.finished.insert(number);
@@ -285,7 +285,7 @@ impl Ledger {
             });
             return Seen::Wrong;
         }
-        if !self.own && !self.entries.contains_key(&number) {
+        if !self.own && self.entries.get(number).is_none() {
             self.entries.insert(
                 number,
                 Entry {
@@ -300,7 +300,7 @@ impl Ledger {
                 },
             );
         }
-        let Some(entry) = self.entries.get_mut(&number) else {
+        let Some(entry) = self.entries.get_mut(number) else {
             self.violations.add(Broken::Phantom, || {
                 format!("{id} says that it is message {number}, which was not sent")
             });
@@ -347,7 +347,7 @@ impl Ledger {
     }
 
     fn again(&mut self, number: u64) -> Seen {
-        let failures = self.entries.get_mut(&number).map_or(0, |entry| {
+        let failures = self.entries.get_mut(number).map_or(0, |entry| {
             entry.failures += 1;
             entry.failures
         });
@@ -356,7 +356,7 @@ impl Ledger {
 
     /// The bound on order, for a first delivery of a message that was not delayed.
     fn check_order(&mut self, delivery: &Delivery) {
-        let Some(entry) = self.entries.get(&delivery.number) else { return };
+        let Some(entry) = self.entries.get(delivery.number) else { return };
         let (Some(confirmed_ns), false, 1) = (entry.confirmed_ns, entry.delayed, delivery.deliveries) else {
             return;
         };
@@ -371,7 +371,7 @@ impl Ledger {
 
     /// A release is about to be sent: from now on the message may be delivered again.
     pub fn giving_back(&mut self, number: u64) {
-        if let Some(lease) = self.entries.get_mut(&number).and_then(|entry| entry.lease.as_mut()) {
+        if let Some(lease) = self.entries.get_mut(number).and_then(|entry| entry.lease.as_mut()) {
             lease.given_back = true;
         }
     }
@@ -387,7 +387,7 @@ impl Ledger {
             }
             return;
         }
-        let Some(lease) = self.entries.get(&number).and_then(|entry| entry.lease) else { return };
+        let Some(lease) = self.entries.get(number).and_then(|entry| entry.lease) else { return };
         let running = lease.deliveries == deliveries && now_ns / 1_000_000 + CLOCK_MS < lease.expires_ms;
         if running && !repeated {
             self.violations.add(Broken::Lease, || {
@@ -401,14 +401,14 @@ impl Ledger {
     #[must_use]
     pub fn left(&self) -> Vec<(u64, MessageId)> {
         let confirmed = self.entries.iter().filter(|(_, entry)| self.own && entry.confirmed_ns.is_some());
-        let mut left: Vec<_> = confirmed.filter_map(|(number, entry)| Some((*number, entry.id?))).collect();
+        let mut left: Vec<_> = confirmed.filter_map(|(number, entry)| Some((number, entry.id?))).collect();
         left.sort_unstable();
         left
     }
 
     /// A message of [`Ledger::left`] is not on the server.
     pub fn missing(&mut self, number: u64) {
-        let Some(entry) = self.entries.get(&number) else { return };
+        let Some(entry) = self.entries.get(number) else { return };
         let (id, level) = (shown(entry.id), entry.level);
         self.violations.add(Broken::Lost, || {
             format!("{id}, message {number} at P{level}, was confirmed and is not there")

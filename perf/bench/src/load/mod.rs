@@ -5,6 +5,7 @@ mod finished;
 mod ledger;
 mod meter;
 mod order;
+mod pages;
 mod produce;
 mod report;
 mod run;

@@ -128,7 +128,11 @@ fn gather(folder: &DataFolder, core: &CoreFolder, out: &mut Out) -> BTreeMap<Sha
             }
         };
         examination.file(*file, &bytes, &mut |offset, seen| match seen {
-            Seen::Record(Record::Entry { shard, term, index, data, .. }) => {
+            // An entry of a snapshot is the same entry, though it came otherwise.
+            Seen::Record(
+                Record::Entry { shard, term, index, data, .. }
+                | Record::Staged { shard, term, index, data, .. },
+            ) => {
                 let place = Place { term, file: *file, offset, bytes: data.len() };
                 let entries = &mut logs.entry(shard).or_default().entries;
                 let older = entries.get(&index).is_some_and(|there| there.term > term);

@@ -146,6 +146,16 @@ fn line_of(seen: &Seen<'_>, only: Option<u16>) -> Option<String> {
             data.len(),
             content(*shard, data)
         )),
+        Seen::Record(Record::Staged { shard, term, index, data, .. }) if shown(shard) => Some(format!(
+            "  shard {} entry {index} of term {term} of a snapshot, {} bytes: {}",
+            shard_name(*shard),
+            data.len(),
+            content(*shard, data)
+        )),
+        Seen::Record(Record::Installed { shard, term, index }) if shown(shard) => Some(format!(
+            "  shard {} snapshot up to entry {index} of term {term} installed",
+            shard_name(*shard)
+        )),
         Seen::Record(Record::HardState { shard, term, vote, commit }) if shown(shard) => Some(format!(
             "  shard {} hard state: term {term}, vote {vote}, committed up to {commit}",
             shard_name(*shard)

@@ -85,11 +85,12 @@ fn understood(folder: &DataFolder, seen: &Seen<'_>) -> Result<(), String> {
         Seen::Checkpoint { header, state: Some(state) } => {
             Machine::restore(header.shard, state).map(drop).map_err(said)
         }
-        Seen::Record(Record::Entry { data: [], .. }) => Ok(()),
-        Seen::Record(Record::Entry { shard: ShardId::DIRECTORY, data, .. }) => {
-            decode_commands(data).map(drop).map_err(said)
-        }
-        Seen::Record(Record::Entry { data, .. }) => {
+        Seen::Record(Record::Entry { data: [], .. } | Record::Staged { data: [], .. }) => Ok(()),
+        Seen::Record(
+            Record::Entry { shard: ShardId::DIRECTORY, data, .. }
+            | Record::Staged { shard: ShardId::DIRECTORY, data, .. },
+        ) => decode_commands(data).map(drop).map_err(said),
+        Seen::Record(Record::Entry { data, .. } | Record::Staged { data, .. }) => {
             decode_batch(&bytes::Bytes::copy_from_slice(data)).map(drop).map_err(said)
         }
         _ => Ok(()),

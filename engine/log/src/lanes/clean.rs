@@ -24,6 +24,11 @@ impl Cleaning {
         self.reading
     }
 
+    /// Nothing is being cleaned.
+    pub(super) fn is_idle(&self) -> bool {
+        self.left.is_empty() && !self.reading && self.ready.is_none()
+    }
+
     /// A block that was read, to be written.
     pub(super) fn take_ready(&mut self) -> Option<Outgoing> {
         self.ready.take()

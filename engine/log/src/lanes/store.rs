@@ -149,6 +149,8 @@ pub struct Lanes {
     next_sequence: u64,
     pub(super) cleaning: Cleaning,
     full: bool,
+    /// Something happened that may give work to do: a look at all files each turn would be dear.
+    look_again: bool,
     usage: LanesUsage,
     /// The block that the scrub read last.
     pub(super) scrubbed: Option<Key>,
@@ -181,6 +183,7 @@ impl Lanes {
             next_sequence,
             cleaning: Cleaning::default(),
             full: false,
+            look_again: true,
             usage: LanesUsage::default(),
             scrubbed: None,
             unreadable,
@@ -276,6 +279,9 @@ impl Lanes {
 
     /// Goes on with what is to be written, prepared or cleaned. Call it once a turn, and after completions.
     pub fn flush(&mut self, out: &mut Vec<DiskOperation>) {
+        if !core::mem::take(&mut self.look_again) && self.waiting.is_empty() && self.cleaning.is_idle() {
+            return;
+        }
         while self.write_operation.is_none() && self.begin(out) {}
     }
 
@@ -286,6 +292,7 @@ impl Lanes {
         out: &mut Vec<DiskOperation>,
     ) -> Result<LanesCompleted, JournalError> {
         let mut completed = LanesCompleted::default();
+        self.look_again = true;
         if self.write_operation == Some(completion.id) {
             self.write_operation = None;
             self.written(completion.result, out, &mut completed)?;
@@ -305,6 +312,7 @@ impl Lanes {
     /// Tries again after the disk was full.
     pub fn retry_allocation(&mut self, out: &mut Vec<DiskOperation>) {
         self.full = false;
+        self.look_again = true;
         self.flush(out);
     }
 
@@ -510,6 +518,7 @@ impl Lanes {
     }
 
     fn count(&mut self, location: Location, there: bool) {
+        self.look_again = true;
         let Some(file) = self.files.get_mut(&location.file) else { return };
         let bytes = location.padded();
         if there {

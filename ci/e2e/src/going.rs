@@ -50,6 +50,14 @@ impl Going {
         });
     }
 
+    /// Processes that it has started and that still run.
+    #[track_caller]
+    pub fn children(&self) -> Vec<u32> {
+        let own = self.child.as_ref().expect("it runs").id();
+        let listed = std::fs::read_to_string(format!("/proc/{own}/task/{own}/children")).expect("Linux");
+        listed.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
+    }
+
     /// Asks it to stop with SIGTERM, and gives how it ended.
     #[track_caller]
     pub fn stop(self) -> Ended {

@@ -285,6 +285,14 @@ pub(crate) fn wait_for(mut child: Child) -> Option<ExitStatus> {
     None
 }
 
+/// SIGKILL to a process that a test's own process has started.
+pub fn kill_at_once(pid: u32) {
+    if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+        // It may have ended already.
+        let _ = kill_process(pid, Signal::KILL);
+    }
+}
+
 /// A loopback address whose port nobody listens on, neither for TCP nor for UDP. Below the range from which the system
 /// takes ports for outgoing connections, so that no client gets it in between.
 pub fn free_address() -> SocketAddr {

@@ -7,15 +7,18 @@ use overtake_base::random::Random;
 use overtake_client::ConnectOptions;
 use overtake_e2e::checker::check;
 use overtake_e2e::cluster::Cluster;
+use overtake_e2e::going::Going;
 use overtake_e2e::history::{End, Enqueue, EnqueueOutcome, What};
 use overtake_e2e::load;
+use overtake_e2e::scratch::Scratch;
 use overtake_e2e::sdk_load::SdkLoad;
-use overtake_e2e::server::refused;
+use overtake_e2e::server::{free_address, kill_at_once, refused};
 use overtake_e2e::shape::text;
 use overtake_e2e::time::sleep_ms;
-use overtake_e2e::{eventually, now_ms};
+use overtake_e2e::{Client, Queue, eventually, now_ms};
 use serde_json::json;
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 #[test]
@@ -257,6 +260,59 @@ fn clients_without_a_certificate_stay_outside_where_one_is_wanted() {
     let (ca, cert, key) = (file("ca.pem"), file("client-tester.pem"), file("client-tester.key"));
     let listed = cluster.cli(&["queue", "list", "--ca", &ca, "--cert", &cert, "--key", &key]);
     assert!(listed.stdout.contains("jobs"), "{listed:?}");
+}
+
+/// Ends what a parent that was killed would leave behind.
+struct Nodes(Vec<u32>);
+
+impl Drop for Nodes {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.iter().for_each(|pid| kill_at_once(*pid));
+        }
+    }
+}
+
+#[test]
+fn dev_runs_a_cluster_and_tells_of_a_node_that_ended() {
+    let scratch = Scratch::new();
+    let first = free_address();
+    let at = |by| SocketAddr::new(first.ip(), first.port() + by).to_string();
+    let mut command = overtake_e2e::binary::command();
+    command.args([
+        "dev",
+        "--nodes",
+        "3",
+        "--cores",
+        "1",
+        "--shards",
+        "3",
+        "--quic",
+        &at(0),
+        "--http",
+        &at(1),
+    ]);
+    command.arg("--data").arg(scratch.path().join("data"));
+    let dev = Going::start(command);
+    let nodes = eventually("three nodes", || {
+        let children = dev.children();
+        (children.len() == 3).then_some(Nodes(children))
+    });
+    dev.says("The cluster is running.");
+    dev.says(&format!("--connect {},{},{}", at(0), at(10), at(20)));
+    let third = Queue::new(Client::new(SocketAddr::new(first.ip(), first.port() + 21)), "jobs");
+    let id = third.put(1, "hello");
+    kill_at_once(nodes.0[1]);
+    dev.says("node 2 ended (signal: 9 (SIGKILL)); 2 still run. Start it again with:");
+    dev.says("--node-id 2 --zone zone-2");
+    let first = Queue::new(Client::new(at(1).parse().expect("an address")), "jobs");
+    eventually("the message from the nodes that are left", || {
+        let reply = first.client().try_json("POST", &first.path("/receive"), &json!({})).ok()?;
+        (reply.status == 200 && reply.text().contains(&id)).then_some(())
+    });
+    let ended = dev.stop();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(nodes.0.iter().all(|pid| !std::path::Path::new(&format!("/proc/{pid}")).exists()));
 }
 
 #[test]

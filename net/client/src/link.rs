@@ -21,7 +21,9 @@ const LOOK: Duration = Duration::from_millis(100);
 /// asked first.
 const DOUBTFUL_LOOKS: u32 = 3;
 /// And after which the connection is given up where another server answers: what waits on it is better asked there.
-const SILENT_LOOKS: u32 = 10;
+const SILENT_LOOKS: u32 = 6;
+/// Round trips that a confirmation may take on top, since packets are lost on long ways.
+const PATIENT_ROUND_TRIPS: u32 = 4;
 /// And where no other does, still long before its idle time-out.
 const LONELY_LOOKS: u32 = 50;
 
@@ -111,9 +113,11 @@ impl Link {
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             looks.tick().await;
-            silence.look(&Seen::of(&self.connection.stats()));
-            self.doubtful.store(silence.looks >= DOUBTFUL_LOOKS, Ordering::Relaxed);
-            if silence.looks >= LONELY_LOOKS || silence.looks >= SILENT_LOOKS && others_answer() {
+            let stats = self.connection.stats();
+            silence.look(&Seen::of(&stats));
+            let looks = silence.looks.saturating_sub(looks_of(stats.path.rtt * PATIENT_ROUND_TRIPS));
+            self.doubtful.store(looks >= DOUBTFUL_LOOKS, Ordering::Relaxed);
+            if looks >= LONELY_LOOKS || looks >= SILENT_LOOKS && others_answer() {
                 return;
             }
         }
@@ -186,6 +190,11 @@ impl Seen {
         ];
         Self { received: stats.udp_rx.datagrams, asked: asked.iter().sum() }
     }
+}
+
+/// Whole looks in a time.
+fn looks_of(time: Duration) -> u32 {
+    u32::try_from(time.as_millis() / LOOK.as_millis()).unwrap_or(u32::MAX)
 }
 
 /// Counts looks in a row at which something was asked and nothing had come.

@@ -233,7 +233,10 @@ impl<'a> ReportWatch<'a> {
             // The first one counts: a core that sees another one later refuses it.
             Report::PeerSeen(node, store) if !self.stores.contains_key(&node) => {
                 self.stores.insert(node, store);
-                write_peers(&self.options.data, &self.stores)?;
+                // Known for as long as the process lives; a full disk must not end it.
+                if let Err(error) = write_peers(&self.options.data, &self.stores) {
+                    tracing::warn!("the data folder of node {node} cannot be remembered: {error}");
+                }
             }
             Report::PeerSeen(..) => {}
         }

@@ -1,9 +1,10 @@
-//! What three nodes on this machine do: time until the shards of a killed leader deliver again, the time of an urgent
-//! message at a steady rate, and full cycles a second against one node.
+//! What three nodes on this machine do: time until the shards of a leader that was killed, or stands still, deliver again,
+//! the time of an urgent message at a steady rate, and full cycles a second against one node.
 //!
 //! ```sh
 //! cargo build --release -p overtake
 //! OVERTAKE_BIN=target/release/overtake cargo run --release -p overtake-e2e --example cluster_measure -- failover 20
+//! ... -- standstill 20
 //! ... -- latency 2000
 //! ... -- cycles
 //! ```
@@ -53,11 +54,14 @@ fn main() {
     let word = |at: usize| std::env::args().nth(at);
     let number = |at: usize, default: u64| word(at).map_or(default, |text| text.parse().expect("a number"));
     match word(1).as_deref() {
-        Some("failover") => failover(number(2, 20), number(3, 1_000)),
+        Some("failover") => failover(number(2, 20), number(3, 1_000), Fault::Kill),
+        Some("standstill") => failover(number(2, 20), number(3, 1_000), Fault::Stop),
         Some("latency") => latency(number(2, 2_000), number(3, 20)),
         Some("cycles") => cycles(number(2, 10)),
         _ => {
-            println!("cluster_measure failover [KILLS] [RATE] | latency [RATE] [SECONDS] | cycles [SECONDS]")
+            println!(
+                "cluster_measure failover|standstill [TIMES] [RATE] | latency [RATE] [SECONDS] | cycles [SECONDS]"
+            )
         }
     }
 }
@@ -161,7 +165,16 @@ async fn receive(client: Client, shared: Arc<Shared>, max: u32, ack_first: bool)
     }
 }
 
-fn failover(kills: u64, rate: u64) {
+/// What is done to a leader.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    /// kill -9.
+    Kill,
+    /// SIGSTOP: it holds its sockets and says nothing.
+    Stop,
+}
+
+fn failover(kills: u64, rate: u64, fault: Fault) {
     let mut cluster = start_cluster();
     let shared = Arc::new(Shared::default());
     let load = steady(cluster.servers(), rate, &shared);
@@ -174,7 +187,10 @@ fn failover(kills: u64, rate: u64) {
         let led = led_by(&cluster, (victim + 1) % 3, victim as u64 + 1);
         shared.seen.lock().expect("held for moments").clear();
         let (begin, begin_ms) = (Instant::now(), now_ms());
-        cluster.kill(victim);
+        match fault {
+            Fault::Kill => cluster.kill(victim),
+            Fault::Stop => cluster.pause(victim),
+        }
         let mut back: BTreeMap<u16, Duration> = BTreeMap::new();
         while back.len() < led.len() && begin.elapsed() < GIVE_UP {
             sleep_ms(5);
@@ -187,7 +203,7 @@ fn failover(kills: u64, rate: u64) {
         }
         let last = back.values().max().copied().unwrap_or(GIVE_UP);
         println!(
-            "kill {kill} of node {}: {} shards, all {} deliver again after {} ms",
+            "fault {kill} of node {}: {} shards, all {} deliver again after {} ms",
             victim + 1,
             led.len(),
             back.len(),
@@ -195,13 +211,16 @@ fn failover(kills: u64, rate: u64) {
         );
         all_shards.extend(back.values().map(Duration::as_micros));
         worst.push(last.as_micros());
-        cluster.launch(victim);
+        match fault {
+            Fault::Kill => cluster.launch(victim),
+            Fault::Stop => cluster.resume(victim),
+        }
         cluster.wait_until_ready(victim);
     }
     shared.stop.store(true, Ordering::Relaxed);
     load.join().expect("the load");
     show("each shard", &mut all_shards);
-    show("the last shard of a kill", &mut worst);
+    show("the last shard of a fault", &mut worst);
     println!("enqueues that failed at the client: {}", shared.failed.load(Ordering::Relaxed));
 }
 

@@ -206,10 +206,27 @@ impl Cluster {
     /// SIGSTOP, then SIGCONT after so long.
     #[track_caller]
     pub fn freeze(&mut self, node: usize, ms: u64) {
-        let pid = Pid::from_child(self.nodes[node].child.as_ref().expect("a running node"));
-        kill_process(pid, Signal::STOP).expect("the signal is sent");
+        self.pause(node);
         sleep_ms(ms);
-        kill_process(pid, Signal::CONT).expect("the signal is sent");
+        self.resume(node);
+    }
+
+    /// SIGSTOP.
+    #[track_caller]
+    pub fn pause(&self, node: usize) {
+        self.signal(node, Signal::STOP);
+    }
+
+    /// SIGCONT.
+    #[track_caller]
+    pub fn resume(&self, node: usize) {
+        self.signal(node, Signal::CONT);
+    }
+
+    #[track_caller]
+    fn signal(&self, node: usize, signal: Signal) {
+        let pid = Pid::from_child(self.nodes[node].child.as_ref().expect("a running node"));
+        kill_process(pid, signal).expect("the signal is sent");
     }
 
     /// Runs the command line against all nodes.

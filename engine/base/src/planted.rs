@@ -144,18 +144,14 @@ bugs! {
     /// A follower acknowledges entries before they are durable.
     FollowerAcknowledgesEarly "follower-acknowledges-before-sync",
     // Several nodes.
-    /// A snapshot is taken for whole while its entries are not durable.
-    SnapshotTooEarly "snapshot-before-its-entries",
+    /// The entries of a snapshot are not taken for the log, though its state is.
+    SnapshotNotNoted "snapshot-without-its-log",
     /// A snapshot goes without the entries that its state refers to.
     SnapshotWithoutEntries "snapshot-without-the-bodies",
     /// A replica that was rebuilt after damage votes before it holds what it had acknowledged.
     RepairedVotesAtOnce "repaired-replica-votes-at-once",
-    /// A replica that was rebuilt after damage begins without a term, so that it may vote twice in one.
-    RepairedForgetsTerm "repaired-replica-forgets-its-term",
     /// A node of several follows its own wall clock, whatever the others show.
     OwnWallClock "own-wall-clock-followed",
-    /// A checkpoint is written before the entries that its state contains are durable.
-    CheckpointTooEarly "checkpoint-before-its-entries",
     /// A command of unknown fate is given to the next leader too.
     UnknownIsRetried "unknown-fate-retried",
     /// An entry that stands in the journal is not overwritten by another leader's.
@@ -176,12 +172,10 @@ impl Bug {
             self,
             Self::UnknownIsRetried
                 | Self::ConflictKept
-                | Self::CheckpointTooEarly
-                | Self::SnapshotTooEarly
+                | Self::SnapshotNotNoted
                 | Self::SnapshotWithoutEntries
                 | Self::OwnWallClock
                 | Self::RepairedVotesAtOnce
-                | Self::RepairedForgetsTerm
         )
     }
 

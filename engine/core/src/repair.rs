@@ -243,7 +243,6 @@ impl Core {
 
     fn heard_from_all(&mut self, shard: ShardId, term: u64, last: u64) {
         if self.storage.is_giving_up() {
-            let term = if is_planted(Bug::RepairedForgetsTerm) { 0 } else { term };
             self.repairs.beginnings.insert(shard, term);
             let all = self.own_replicas().iter().all(|shard| self.repairs.beginnings.contains_key(shard));
             if all && self.storage.give_up() {

@@ -254,7 +254,7 @@ impl Core {
         let Some(incoming) = self.snapshots.incoming.get(&shard) else { return };
         let head = incoming.state.as_ref().map(|(head, _)| *head);
         match (incoming.phase, head) {
-            (Phase::Staging(batch), _) if batch <= durable || is_planted(Bug::SnapshotTooEarly) => {
+            (Phase::Staging(batch), _) if batch <= durable => {
                 self.ask_for_part(shard);
             }
             (Phase::Whole, Some(_)) if self.lacks_blocks(shard) => {}
@@ -324,7 +324,9 @@ impl Core {
         let hard_state = group.hard_state();
         let hard_state = Some((hard_state.term, hard_state.vote, hard_state.commit));
         let Some((journal, _)) = self.storage.journal() else { return Ok(()) };
-        journal.install(shard, head.term, head.index);
+        if !is_planted(Bug::SnapshotNotNoted) {
+            journal.install(shard, head.term, head.index);
+        }
         journal.release_before(shard, head.first);
         let checkpoint = Some(CheckpointFound { index: head.index, term: head.term, data });
         let found = RecoveredShard { hard_state, entries: Vec::new(), checkpoint };

@@ -1,6 +1,8 @@
 //! A long backlog, most of it on disk only, survives kill -9 with its counts and its order. `OVERTAKE_BACKLOG` says how many
 //! messages; by itself the test takes as many as must go through lane files.
 
+#![allow(clippy::expect_used, reason = "a failed expectation is how a test speaks")]
+
 use overtake_e2e::{Options, Server};
 use serde_json::{Value, json};
 

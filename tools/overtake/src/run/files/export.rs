@@ -40,17 +40,20 @@ struct Place {
     bytes: usize,
 }
 
+/// Records of a block, and where the payload of each place stands.
+type Draft = (Bytes, BTreeMap<u32, PayloadRef>);
+
 /// What is left of one shard's log.
 #[derive(Default)]
 struct Log {
     /// By index. Where an index was written twice, the newer term; in one term, what was seen later.
     entries: BTreeMap<u64, Place>,
-    /// States whose checksum fits, newest last: index, term, file, where the state begins in it.
+    /// States whose checksum fits, newest last, with the index and term of their last entry.
     checkpoints: Vec<(u64, u64, Vec<u8>)>,
     /// Blocks of cold messages, the newest copy of each.
     blocks: BTreeMap<BlockId, (FileName, BlockHeader)>,
     /// Blocks that the log makes and that are not in any file: their records, and where each payload stands instead.
-    drafts: RefCell<BTreeMap<BlockId, (Bytes, BTreeMap<u32, PayloadRef>)>>,
+    drafts: RefCell<BTreeMap<BlockId, Draft>>,
     /// The payloads that were read last.
     last: RefCell<Option<(BlockId, Bytes)>>,
 }

@@ -94,9 +94,17 @@ impl Scanner {
         replay: &mut Replay,
     ) -> Result<(), JournalError> {
         let mut offset = BLOCK_BYTES;
-        if let Some(fault) = self.fault.take() {
+        if let Some(mut fault) = self.fault.take() {
             // A batch that did not fit the rest of the segment before begins this one.
-            if self.fault_is_final || self.batch_at(sequence, offset, segment).is_err() {
+            let begins = self.batch_at(sequence, offset, segment);
+            if self.fault_is_final || begins.is_err() {
+                if let Some(malformed) = begins.err().filter(|_| !self.fault_is_final)
+                    && self.is_next(sequence, offset, segment)
+                {
+                    // It is this batch that is wrong, and not the place where the one before it ends.
+                    let at = Position { sequence, offset: offset as u64 };
+                    fault = Fault { file, at, reason: malformed.0, ..fault };
+                }
                 self.fault_is_final = true;
                 self.fault = Some(fault);
                 self.search(sequence, offset, segment);
@@ -165,18 +173,30 @@ impl Scanner {
         if header.durable >= header.number {
             return Err(Malformed("the batch claims to have been durable before it was written"));
         }
-        if let Some(end) = &self.end {
-            let follows = header.number == end.number + 1
-                && header.previous == end.checksum
-                && header.epoch >= end.epoch.max(1);
-            if !follows {
-                return Err(Malformed("the batch here does not follow the one before"));
-            }
+        if !self.follows(header) {
+            return Err(Malformed("the batch here does not follow the one before"));
         }
         if !is_planted(Bug::TornBatch) {
             sealed.payload(rest)?;
         }
         Ok(sealed)
+    }
+
+    /// It says that it is the chain's next one.
+    fn follows(&self, header: &BatchHeader) -> bool {
+        self.end.is_none_or(|end| {
+            header.number == end.number + 1
+                && header.previous == end.checksum
+                && header.epoch >= end.epoch.max(1)
+        })
+    }
+
+    /// The header of the chain's next batch is at this place, whatever became of the batch.
+    fn is_next(&self, sequence: u64, offset: usize, segment: &[u8]) -> bool {
+        let sealed = BatchHeader::decode(segment.get(offset..).unwrap_or_default());
+        sealed.is_ok_and(|SealedHeader { header, .. }| {
+            self.belongs(&header, sequence, offset) && self.follows(&header)
+        })
     }
 
     fn belongs(&self, header: &BatchHeader, sequence: u64, offset: usize) -> bool {

@@ -2,6 +2,7 @@
 
 use super::disk::Disk;
 use super::world::{World, config, recover};
+use crate::checkpoint::CheckpointHeader;
 use crate::disk::{DiskDone, DiskOperation, FileName};
 use crate::examine::{Examination, Finding, Seen, Severity, would_open};
 use crate::{JournalError, Record};
@@ -81,11 +82,19 @@ fn a_crash_is_no_damage() {
     assert!(notes > 0, "some tails were torn");
 }
 
-/// Whatever a start refuses because of one changed byte, the examination finds; and the other way round, but for a
-/// checkpoint that another stands in for.
+/// The state in this file is not read by a start: the shard's other slot has a newer one, and that is good.
+fn is_spare_state(disk: &Disk, file: FileName) -> bool {
+    let FileName::Checkpoint(shard, slot) = file else { return false };
+    let header_of = |slot| CheckpointHeader::decode(disk.files.get(&FileName::Checkpoint(shard, slot))?).ok();
+    let (Some(own), Some(other)) = (header_of(slot), header_of(1 - slot)) else { return false };
+    own.serial < other.serial
+}
+
+/// Whatever a start refuses because of one changed byte, the examination finds; and the other way round, a start tells
+/// of whatever the examination finds, but for the state of a checkpoint that it does not read since there is a newer one.
 #[test]
 fn a_changed_byte_is_found_as_a_start_finds_it() {
-    let (mut found, mut harmless) = (0, 0);
+    let (mut found, mut harmless, mut spare) = (0, 0, 0);
     for seed in 0..12 {
         let world = worked(seed, 250);
         let files: Vec<FileName> = world.disk.files.keys().copied().collect();
@@ -100,8 +109,17 @@ fn a_changed_byte_is_found_as_a_start_finds_it() {
             let damages = damages(&findings);
             match dry(&disk) {
                 Ok(report) => {
-                    let checkpoints: Vec<FileName> = damages.iter().map(|finding| finding.file).collect();
-                    assert_eq!(checkpoints, report.damaged_checkpoints, "{file}: {findings:?}");
+                    let in_files: Vec<FileName> = damages.iter().map(|finding| finding.file).collect();
+                    if is_spare_state(&disk, file) && damages.iter().any(|d| d.offset > 0) {
+                        assert_eq!(
+                            (in_files, report.damaged_checkpoints),
+                            (vec![file], vec![]),
+                            "{findings:?}"
+                        );
+                        spare += 1;
+                    } else {
+                        assert_eq!(in_files, report.damaged_checkpoints, "{file}: {findings:?}");
+                    }
                     harmless += 1;
                 }
                 Err(error) => {
@@ -117,7 +135,7 @@ fn a_changed_byte_is_found_as_a_start_finds_it() {
             }
         }
     }
-    assert!(found > 100 && harmless > 100, "{found} {harmless}");
+    assert!(found > 100 && harmless > 100 && spare > 10, "{found} {harmless} {spare}");
 }
 
 /// Many changed bytes, cut and missing files: never a panic, and always told.

@@ -169,9 +169,9 @@ fn waiting_at_a_cap_writes_nothing() {
             client.fill("capped", 0, 50);
             let waiters = (0..5).map(|_| client.send(&Request::Receive(wait(1, 20)))).collect::<Vec<_>>();
             client.pass(1_000);
-            let before = client.disk_operations();
+            let before = client.disk_writes();
             client.pass(15_000);
-            assert_eq!(client.disk_operations(), before, "{cores} cores, {shards} shards");
+            assert_eq!(client.disk_writes(), before, "{cores} cores, {shards} shards");
             for waiter in waiters {
                 let Response::Received { messages } = client.answer(waiter) else { panic!("refused") };
                 assert_eq!(messages, []);

@@ -168,10 +168,10 @@ fn an_idle_node_writes_nothing() {
     client.enqueue("work", 0, "x").unwrap();
     client.receive("work", 1, 0);
     client.pass(1_000);
-    let before = client.disk_operations();
+    let before = client.disk_writes();
     // Less than the lease: nothing is due.
     client.pass(20_000);
-    assert_eq!(client.disk_operations(), before);
+    assert_eq!(client.disk_writes(), before);
 }
 
 #[test]

@@ -121,9 +121,9 @@ fn a_redrive_with_a_rate_waits_for_room_and_writes_nothing_meanwhile() {
             (0..6).for_each(|_| _ = client.enqueue("small", 0, BODY).unwrap());
             assert_eq!(redriven(&mut client, Some(100)), 9, "how many will move");
             client.pass(2_000);
-            let before = client.disk_operations();
+            let before = client.disk_writes();
             client.pass(15_000);
-            assert_eq!(client.disk_operations(), before);
+            assert_eq!(client.disk_writes(), before);
             assert_eq!(client.stats("small").dlq, 9, "there is no room");
             for acked in 1..=9 {
                 ack_one(&mut client);

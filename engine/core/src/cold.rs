@@ -23,7 +23,8 @@ const READ_AHEAD_MAX: usize = 3;
 const KEEP_MIN: u32 = 16;
 /// Pause after a look that found nothing to take out of memory, in nanoseconds.
 const LOOK_AGAIN_NS: u64 = 100_000_000;
-/// Parts of the journal's bytes that are written before its oldest segment is looked at again.
+/// Parts of the journal's bytes (on a full disk, of a segment) that are written before its oldest segment is looked at
+/// again.
 const RELIEF_PARTS: u64 = 16;
 /// Most bytes of a message's record in a run, but for its texts.
 const RECORD_BYTES_MAX: usize = 256;
@@ -40,8 +41,8 @@ pub(crate) struct Cold {
     /// Visible messages of a lane that stay in front of its runs.
     keep: u32,
     relief: Option<Relief>,
-    /// Bytes of journal written when the oldest segment is looked at next.
-    relief_at_bytes: u64,
+    /// Bytes of journal that were written when its oldest segment was looked at last.
+    relief_looked_at_bytes: Option<u64>,
     look_at_ns: u64,
     wake_at_ns: Option<u64>,
 }
@@ -108,7 +109,7 @@ impl Cold {
             ahead: BTreeSet::new(),
             keep: config.keep_messages.max(KEEP_MIN.min(config.keep_messages)),
             relief: None,
-            relief_at_bytes: 0,
+            relief_looked_at_bytes: None,
             look_at_ns: 0,
             wake_at_ns: None,
         }
@@ -419,7 +420,6 @@ impl Core {
             || self.replicas.values().any(|replica| replica.spilling && replica.serves())
             // What comes back for a request must not be taken out again before the request has it.
             || !self.cold.blocked.is_empty()
-            || self.storage.lanes_full()
             || self.snapshots.holds_spills(self.now.monotonic_ns);
         if busy {
             return;
@@ -430,7 +430,8 @@ impl Core {
         }
         let hot: u64 = self.replicas.values().map(|replica| replica.machine.hot_messages() as u64).sum();
         let config = self.config.cold;
-        if hot > config.hot_messages_max {
+        let full = self.storage.lanes_full();
+        if hot > config.hot_messages_max && !full {
             // Where there are very many lanes, each keeps less.
             let keep_min = KEEP_MIN.min(config.keep_messages);
             while !self.spill_messages() {
@@ -527,12 +528,18 @@ impl Core {
         }
         let Some(relief) = &self.cold.relief else { return };
         let (shard, up_to_index) = (relief.shard, relief.up_to_index);
+        let full = self.storage.is_full();
+        // A draft that finds no room would hold back the checkpoints that make some.
+        if full && (up_to_index == 0 || !self.storage.make_lanes_room()) {
+            return;
+        }
         if !self.replicas.get(&shard).is_some_and(crate::replica::Replica::serves) {
             self.cold.relief = None;
             return;
         }
         if relief.lanes {
-            if let Some((queue, what)) = self.longest(shard) {
+            // A run takes more room than what of it stands in the segment.
+            if let Some((queue, what)) = self.longest(shard).filter(|_| !full) {
                 return self.propose_spill(shard, queue, what, up_to_index);
             }
             if let Some(relief) = &mut self.cold.relief {
@@ -552,12 +559,19 @@ impl Core {
     fn begin_relief(&mut self) -> bool {
         let usage = self.storage.usage();
         let config = self.config.cold;
+        let full = self.storage.is_full();
         let live = usage.segments_live as u64 * self.config.segment_bytes;
         let sparse_bytes_max = (config.lane_file_bytes * config.spare_files).max(config.lane_file_bytes);
-        if usage.bytes_written < self.cold.relief_at_bytes {
+        // On a full disk the room that acks and leases go on with comes from segments only.
+        let pause = if full {
+            self.config.segment_bytes / RELIEF_PARTS
+        } else {
+            config.journal_bytes_max / RELIEF_PARTS
+        };
+        if self.cold.relief_looked_at_bytes.is_some_and(|before| usage.bytes_written - before < pause) {
             return false;
         }
-        self.cold.relief_at_bytes = usage.bytes_written + config.journal_bytes_max / RELIEF_PARTS;
+        self.cold.relief_looked_at_bytes = Some(usage.bytes_written);
         let pinned = self.storage.pinning().into_iter().find_map(|(shard, highest)| {
             let oldest = self.replicas.get(&shard)?.machine.oldest_live_index()?;
             (oldest <= highest).then_some((shard, highest))
@@ -567,7 +581,10 @@ impl Core {
             let most = shards.map(|(shard, replica)| (replica.machine.unneeded_bytes(), *shard)).max()?;
             (most.0 > sparse_bytes_max).then_some((most.1, 0))
         };
-        let wanted = if live > config.journal_bytes_max { pinned.or_else(sparse) } else { sparse() };
+        let wanted = match pinned.filter(|_| full || live > config.journal_bytes_max) {
+            None if !full => sparse(),
+            pinned => pinned,
+        };
         let Some((shard, up_to_index)) = wanted else { return false };
         let Some(replica) = self.replicas.get(&shard) else { return false };
         self.cold.relief = Some(Relief {

@@ -104,8 +104,9 @@ impl Core {
     }
 
     /// The first entry that some voter may lack and this replica therefore keeps: up to a bound, past which such a voter
-    /// is rebuilt; and whatever one that is being rebuilt still needs.
-    pub(crate) fn first_unheld(&mut self, shard: ShardId) -> u64 {
+    /// is rebuilt; and whatever one that is being rebuilt still needs. Where there are other voters the entry that the
+    /// checkpoint ends with always stays: what they find of the two must fit together.
+    pub(crate) fn first_unheld(&mut self, shard: ShardId, checkpoint: u64) -> u64 {
         if self.map.replicas(shard).len() == 1 {
             return u64::MAX;
         }
@@ -113,7 +114,7 @@ impl Core {
         let keep_bytes = self.config.log_keep_bytes;
         let within =
             self.storage.journal().map_or(0, |(journal, _)| journal.first_of_newest(shard, keep_bytes));
-        unheld.max(within).min(self.snapshots.first_kept(shard))
+        unheld.max(within).min(self.snapshots.first_kept(shard)).min(checkpoint)
     }
 
     /// Lets the replica that prefers to lead a shard do so, one shard after the other.

@@ -165,6 +165,12 @@ impl Storage {
         self.lanes().is_some_and(Lanes::disk_full)
     }
 
+    /// Whether a block finds room on a full disk.
+    pub(crate) fn make_lanes_room(&mut self) -> bool {
+        let LanesPhase::Running(lanes) = &mut self.lanes else { return false };
+        lanes.make_room(&mut self.operations)
+    }
+
     /// Everything is recovered, and the disk has not failed.
     pub(crate) fn is_running(&self) -> bool {
         matches!((&self.phase, &self.lanes), (Phase::Running(_), LanesPhase::Running(_)))
@@ -179,9 +185,8 @@ impl Storage {
     }
 
     pub(crate) fn flush_lanes(&mut self) {
-        if let LanesPhase::Running(lanes) = &mut self.lanes {
-            lanes.flush(&mut self.operations);
-        }
+        let LanesPhase::Running(lanes) = &mut self.lanes else { return };
+        lanes.flush(&mut self.operations);
     }
 
     /// Asks for a part of a block; false where it is not on disk.
@@ -206,10 +211,9 @@ impl Storage {
     }
 
     pub(crate) fn write_block(&mut self, new: &NewBlock) {
-        if let LanesPhase::Running(lanes) = &mut self.lanes {
-            lanes.write(new);
-            lanes.flush(&mut self.operations);
-        }
+        let LanesPhase::Running(lanes) = &mut self.lanes else { return };
+        lanes.write(new);
+        lanes.flush(&mut self.operations);
     }
 
     /// Writes a block that another replica gave. False where it cannot be.
@@ -228,10 +232,9 @@ impl Storage {
 
     /// The shard's state is another one: what its log wanted written is of no use.
     pub(crate) fn forget_drafts(&mut self, shard: ShardId) {
-        for block in self.drafts.forget_shard(shard) {
-            if let LanesPhase::Running(lanes) = &mut self.lanes {
-                lanes.forget_unwritten(shard, block);
-            }
+        let blocks = self.drafts.forget_shard(shard);
+        if let Some(lanes) = self.lanes_mut() {
+            blocks.into_iter().for_each(|block| lanes.forget_unwritten(shard, block));
         }
     }
 
@@ -766,8 +769,7 @@ impl Core {
     }
 
     fn begin_checkpoints(&mut self) {
-        let written = self.storage.usage().bytes_written;
-        let full = self.storage.is_full();
+        let (written, full) = (self.storage.usage().bytes_written, self.storage.is_full());
         let checkpoints = &mut self.storage.checkpoints;
         let owed = full && checkpoints.owed_to_full_disk > 0 && checkpoints.waiting.is_empty();
         if owed || written - checkpoints.bytes_written_then.min(written) >= self.config.checkpoint_bytes {
@@ -814,7 +816,7 @@ impl Core {
         if self.snapshot_written(shard, index, written) {
             return;
         }
-        let unheld = self.first_unheld(shard);
+        let unheld = self.first_unheld(shard, index);
         let Phase::Running(journal) = &mut self.storage.phase else { return };
         if !written {
             return;
@@ -823,11 +825,10 @@ impl Core {
         // The entries after the checkpoint before this one stay, so that recovery can fall back to it; and those that
         // another replica may lack.
         if let Some(replica) = self.replicas.get_mut(&shard) {
-            // The entry that the checkpoint ends with always stays: what is found of the two must fit together. Payloads
-            // on their way into blocks or into replies are read where they were.
+            // Payloads on their way into blocks or into replies are read where they were.
             let drafts = self.storage.drafts.oldest_entry(shard).filter(|_| !is_planted(Bug::DraftReleased));
             let fetched = self.storage.fetches.oldest_entry(shard);
-            let needed = replica.first_needed_index().min(unheld).min(index);
+            let needed = replica.first_needed_index().min(unheld);
             let needed = drafts.into_iter().chain(fetched).fold(needed, u64::min);
             let first_needed = if is_planted(Bug::ReleasePayloads) { index + 1 } else { needed };
             // Recovery may begin with the checkpoint before this one, and none older.
@@ -836,7 +837,7 @@ impl Core {
             replica.group.released(first_needed);
             self.free_blocks(shard, before);
         } else if let Some(host) = &mut self.host {
-            let first_needed = (host.checkpoint_index + 1).min(unheld).min(index);
+            let first_needed = (host.checkpoint_index + 1).min(unheld);
             journal.release_before(shard, first_needed);
             host.group.released(first_needed);
             host.checkpoint_index = index;

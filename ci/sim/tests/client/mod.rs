@@ -147,8 +147,9 @@ impl Client {
         }
     }
 
-    /// Disk operations so far.
-    pub fn disk_operations(&self) -> u64 {
-        self.world.node.cores.iter().map(|core| core.disk.counters.operations).sum()
+    /// Disk operations so far that are no reads: what is on disk is looked through also while nothing happens.
+    pub fn disk_writes(&self) -> u64 {
+        let counters = self.world.node.cores.iter().map(|core| core.disk.counters);
+        counters.map(|counters| counters.operations - counters.reads).sum()
     }
 }

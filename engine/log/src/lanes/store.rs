@@ -21,6 +21,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Free files that are kept; more are removed.
 const FREE_FILES_MAX: usize = 3;
+/// Free files that ordinary blocks leave alone.
+const RESERVE_FILES: usize = 2;
 
 /// A block to be written.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -82,7 +84,7 @@ pub(super) struct LaneFile {
 #[derive(Debug)]
 enum Writing {
     Nothing,
-    Allocating(u32),
+    Allocating { file: u32, urgent: bool },
     Header { file: u32 },
     Block { file: u32, header: BlockHeader, copy_of: Option<Location> },
     Removing,
@@ -149,6 +151,8 @@ pub struct Lanes {
     next_sequence: u64,
     pub(super) cleaning: Cleaning,
     full: bool,
+    /// Not even the room that is kept free was enough.
+    exhausted: bool,
     /// Something happened that may give work to do: a look at all files each turn would be dear.
     look_again: bool,
     usage: LanesUsage,
@@ -183,6 +187,7 @@ impl Lanes {
             next_sequence,
             cleaning: Cleaning::default(),
             full: false,
+            exhausted: false,
             look_again: true,
             usage: LanesUsage::default(),
             scrubbed: None,
@@ -312,8 +317,19 @@ impl Lanes {
     /// Tries again after the disk was full.
     pub fn retry_allocation(&mut self, out: &mut Vec<DiskOperation>) {
         self.full = false;
+        self.exhausted = false;
         self.look_again = true;
         self.flush(out);
+    }
+
+    /// Whether there is room for a block though the disk is full. Where there is none, a file is asked for of the room that
+    /// is kept free: only for a block that makes the journal shorter.
+    pub fn make_room(&mut self, out: &mut Vec<DiskOperation>) -> bool {
+        let room = self.waiting.is_empty() && self.free_files().count() >= RESERVE_FILES;
+        if !room && !self.exhausted && self.write_operation.is_none() && self.cleaning.is_idle() {
+            self.begin_allocation(true, out);
+        }
+        room
     }
 
     /// Nothing is under way and nothing waits that could go on.
@@ -407,7 +423,7 @@ impl Lanes {
         }
         // One file more is for what was under way when the disk ran full: until such a block is durable its shard makes
         // no checkpoint, and frees nothing.
-        let reserve = if is_copy { 0 } else { 1 + usize::from(!self.full) };
+        let reserve = if is_copy { 0 } else { RESERVE_FILES - usize::from(self.full) };
         let free = if self.free_files().count() > reserve { self.free_files().next() } else { None };
         if let Some(number) = free {
             return self.begin_file(number, out);
@@ -419,7 +435,7 @@ impl Lanes {
             }
             return false;
         }
-        self.begin_allocation(out)
+        self.begin_allocation(false, out)
     }
 
     fn begin_file(&mut self, number: u32, out: &mut Vec<DiskOperation>) -> bool {
@@ -441,14 +457,14 @@ impl Lanes {
         self.start_writing(Writing::Header { file: number }, kind, out)
     }
 
-    fn begin_allocation(&mut self, out: &mut Vec<DiskOperation>) -> bool {
+    fn begin_allocation(&mut self, urgent: bool, out: &mut Vec<DiskOperation>) -> bool {
         let taken = |number: &u32| {
             self.files.contains_key(number) || self.unreadable.contains(&FileName::Lane(*number))
         };
         let Some(number) = (0..).find(|number| !taken(number)) else { return false };
         let (file, bytes) = (FileName::Lane(number), self.config.file_bytes);
-        let kind = DiskOperationKind::Allocate { file, bytes, urgent: false };
-        self.start_writing(Writing::Allocating(number), kind, out)
+        let kind = DiskOperationKind::Allocate { file, bytes, urgent };
+        self.start_writing(Writing::Allocating { file: number, urgent }, kind, out)
     }
 
     fn written(
@@ -459,13 +475,14 @@ impl Lanes {
     ) -> Result<(), JournalError> {
         let failed = |error: DiskError| JournalError::Disk(error.detail);
         match core::mem::replace(&mut self.writing, Writing::Nothing) {
-            Writing::Allocating(number) => match result {
+            Writing::Allocating { file: number, urgent } => match result {
                 Ok(_) => {
-                    self.full = false;
+                    self.full &= urgent;
                     self.files.insert(number, LaneFile { free: true, ..LaneFile::default() });
                 }
                 Err(error) if error.full => {
-                    self.full = true;
+                    self.full |= !urgent;
+                    self.exhausted |= urgent;
                     let kind = DiskOperationKind::Remove { file: FileName::Lane(number) };
                     self.start_writing(Writing::Removing, kind, out);
                 }

@@ -326,6 +326,31 @@ fn a_full_disk_stops_writing_but_not_freeing_and_cleaning() {
     assert_eq!(world.durable.len(), world.wanted.len());
 }
 
+/// What makes the journal shorter gets of the room that is kept free, and is told when that is used up as well.
+#[test]
+fn a_full_disk_makes_room_for_a_block_of_what_is_kept_free() {
+    let mut world = World::new(3);
+    (world.disk.files_max, world.disk.kept_free) = (10, 2);
+    while !world.lanes.disk_full() {
+        world.write();
+        world.settle();
+    }
+    let mut made = 0;
+    for _ in 0..200 {
+        if world.lanes.make_room(&mut world.out) {
+            made += 1;
+            let key = world.write();
+            world.settle();
+            assert!(world.lanes.contains(key.0, key.1), "there was room");
+        }
+        world.settle();
+        assert!(world.lanes.disk_full(), "for ordinary blocks there is none");
+    }
+    assert!(made > 0 && !world.lanes.make_room(&mut world.out), "{made}");
+    assert_eq!(world.lane_files().len(), 10);
+    world.crash();
+}
+
 /// Several files, nothing under way.
 fn filled(seed: u64) -> World {
     let mut world = World::new(seed);

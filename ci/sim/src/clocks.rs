@@ -16,6 +16,9 @@ struct Life {
     start_ns: u64,
     low_ms: u64,
     high_ms: u64,
+    /// Readings of other nodes' clocks that lie between a wall clock and this life's time, one after the other: whoever
+    /// starts takes the time of those that run, with what they were wrong by already.
+    readings: u64,
 }
 
 /// See the module's text.
@@ -29,7 +32,7 @@ pub struct Clocks {
     pub drift_ppm: u64,
     /// How far the clocks of two nodes may differ, in milliseconds.
     pub spread_ms: u64,
-    /// What nodes may be wrong by about each other's clocks, in milliseconds.
+    /// What a node may be wrong by about the clock of another that it reads, in milliseconds.
     pub error_ms: u64,
 }
 
@@ -52,7 +55,8 @@ impl Clocks {
             self.lives.resize(node + 1, Vec::new());
         }
         let high_ms = wall.0.max(before_ms);
-        self.lives[node].push(Life { start_ns: now_ns, low_ms: wall.0, high_ms });
+        let readings = 1 + self.lives(now_ns).map(|life| life.readings).max().unwrap_or(0);
+        self.lives[node].push(Life { start_ns: now_ns, low_ms: wall.0, high_ms, readings });
     }
 
     /// Forgets every start.
@@ -74,7 +78,7 @@ impl Clocks {
             let elapsed_ms = (at_ns - life.start_ns) / NANOS_PER_MS;
             let slower_ms = if self.disturbed { elapsed_ms / 10 } else { 0 };
             (life.low_ms + elapsed_ms)
-                .saturating_sub(slower_ms + self.drift_ms(elapsed_ms) + ROUNDING_MS + self.error_ms)
+                .saturating_sub(slower_ms + self.drift_ms(elapsed_ms) + self.error_ms(life))
         };
         UnixMillis(self.lives(at_ns).map(low).min().unwrap_or(0))
     }
@@ -85,9 +89,13 @@ impl Clocks {
         let high = |life: &Life| {
             let elapsed_ms = (at_ns - life.start_ns) / NANOS_PER_MS;
             let faster_ms = if self.disturbed { elapsed_ms / 2_000 } else { 0 };
-            life.high_ms + elapsed_ms + faster_ms + self.drift_ms(elapsed_ms) + ROUNDING_MS + self.error_ms
+            life.high_ms + elapsed_ms + faster_ms + self.drift_ms(elapsed_ms) + self.error_ms(life)
         };
         UnixMillis(self.lives(at_ns).map(high).max().unwrap_or(0))
+    }
+
+    fn error_ms(&self, life: &Life) -> u64 {
+        ROUNDING_MS + life.readings * self.error_ms
     }
 
     fn drift_ms(&self, elapsed_ms: u64) -> u64 {

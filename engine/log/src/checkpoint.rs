@@ -123,9 +123,6 @@ impl CheckpointHeader {
             return Err(NotACheckpoint::Damaged("no checkpoint header"));
         }
         let version = reader.u16("version")?;
-        if version != VERSION {
-            return Err(NotACheckpoint::Version(version));
-        }
         let core = CoreId(reader.u16("core")?);
         let shard = ShardId(reader.u16("shard")?);
         reader.u16("zero")?;
@@ -140,11 +137,11 @@ impl CheckpointHeader {
             state_checksum: reader.u64("state checksum")?,
         };
         let expected = checksum(HEADER_DOMAIN, &bytes[..reader.position()]);
-        if reader.u64("shorter than a header")? == expected {
-            Ok(header)
-        } else {
-            Err(NotACheckpoint::Damaged("the checkpoint header's checksum does not fit"))
+        if reader.u64("shorter than a header")? != expected {
+            return Err(NotACheckpoint::Damaged("the checkpoint header's checksum does not fit"));
         }
+        // As with segments: a version that is damaged is no version.
+        if version == VERSION { Ok(header) } else { Err(NotACheckpoint::Version(version)) }
     }
 }
 

@@ -13,7 +13,8 @@
 //! | 48 | 8 | length of the file in bytes |
 //! | 56 | 8 | checksum of bytes 0..56 |
 //!
-//! The header is smaller than a sector, so that a torn write leaves the old one or the new one.
+//! The header is smaller than a sector, so that a torn write leaves the old one or the new one. Every version keeps its
+//! length and its checksum: so a version that is damaged is told from one that another program wrote.
 
 use crate::layout::{Field, contiguous, field};
 use overtake_base::checksum::checksum;
@@ -25,7 +26,7 @@ pub const MAGIC: &[u8; 8] = b"OVTKSEGM";
 pub const VERSION: u16 = 1;
 /// Length of the header in bytes.
 pub const HEADER_BYTES: usize = 64;
-const DOMAIN: u64 = u64::from_le_bytes(*b"segment1");
+pub(crate) const DOMAIN: u64 = u64::from_le_bytes(*b"segment1");
 
 pub(crate) const FIELDS: [Field; 9] = [
     field("magic", 0, 8),
@@ -110,9 +111,6 @@ impl SegmentHeader {
         let mut reader = Reader::new(bytes);
         reader.raw(MAGIC.len(), "magic")?;
         let version = reader.u16("version")?;
-        if version != VERSION {
-            return Ok(Err(NotAHeader::Version(version)));
-        }
         let core = CoreId(reader.u16("core")?);
         reader.u32("zero")?;
         let header = Self {
@@ -123,10 +121,12 @@ impl SegmentHeader {
             segment_bytes: reader.u64("segment bytes")?,
         };
         let sum = checksum(DOMAIN, &bytes[..reader.position()]);
-        Ok(if reader.u64("checksum")? == sum {
-            Ok(header)
-        } else {
+        Ok(if reader.u64("checksum")? != sum {
             Err(NotAHeader::Damaged("the segment header's checksum does not fit"))
+        } else if version != VERSION {
+            Err(NotAHeader::Version(version))
+        } else {
+            Ok(header)
         })
     }
 }

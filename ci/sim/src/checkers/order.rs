@@ -6,8 +6,8 @@ use super::{Case, Found};
 use crate::facts::Delivery;
 use crate::history::Call;
 use crate::stays::{Stay, stays};
-use overtake_base::ShardId;
 use overtake_base::queue_config::Scheduling;
+use overtake_base::{Receipt, Sequence, ShardId, UnixMillis};
 use std::collections::BTreeMap;
 
 /// How long something two levels more urgent may have been visible, in milliseconds.
@@ -17,11 +17,16 @@ const SLACK_MS: u64 = 30;
 
 pub(super) fn check(case: &Case<'_>, found: &mut Found) {
     let stays = stays(case);
+    let visible_from: BTreeMap<Receipt, UnixMillis> =
+        stays.iter().map(|stay| (stay.receipt, stay.from)).collect();
     let mut pulled = Pulled::new();
     for delivery in case.queue.messages.values().flat_map(|message| &message.deliveries) {
-        let shard = (std::ptr::from_ref(delivery.call), delivery.delivered.receipt.shard);
-        let level = pulled.entry(shard).or_insert(u8::MAX);
-        *level = (*level).min(delivery.delivered.priority);
+        let receipt = delivery.delivered.receipt;
+        pulled.entry((std::ptr::from_ref(delivery.call), receipt.shard)).or_default().push(Pull {
+            level: delivery.delivered.priority,
+            sequence: receipt.sequence,
+            visible_from: visible_from.get(&receipt).copied(),
+        });
     }
     let deliveries = case.queue.messages.values().flat_map(|message| &message.deliveries);
     for delivery in deliveries {
@@ -46,8 +51,15 @@ pub(super) fn check(case: &Case<'_>, found: &mut Found) {
     check_responses(case, found);
 }
 
-/// The most urgent level that a receive got of a shard.
-type Pulled = BTreeMap<(*const Call, ShardId), u8>;
+/// What a receive got of a shard.
+type Pulled = BTreeMap<(*const Call, ShardId), Vec<Pull>>;
+
+struct Pull {
+    level: u8,
+    sequence: Sequence,
+    /// None where that is not certain.
+    visible_from: Option<UnixMillis>,
+}
 
 fn may_take(delivery: &Delivery<'_>, stay: &Stay) -> bool {
     delivery.receive.max_priority.is_none_or(|ceiling| u32::from(stay.level) <= ceiling)
@@ -92,10 +104,15 @@ fn passed_over(
         && case.clocks.high(stay.known_ns).plus_ms(BOUND_MS + slack_ms) < at
         && at.plus_ms(slack_ms) < stay.to;
     let well = case.history.was_well(stay.known_ns, delivery.end_ns);
-    // The same receive asked its shard for it at the same time, but something more urgent had just come there.
+    // The same receive asked its shard for it at the same time, but something that goes before it had just come there.
+    let came_before = |pull: &Pull| {
+        let just_came = pull.visible_from.is_none_or(|from| at < from.plus_ms(BOUND_MS + slack_ms));
+        let same_lane = pull.level == stay.level && pull.sequence < stay.receipt.sequence;
+        pull.level < stay.level || same_lane && just_came
+    };
     let asked_for = pulled
         .get(&(std::ptr::from_ref(delivery.call), stay.receipt.shard))
-        .is_some_and(|level| *level < stay.level);
+        .is_some_and(|pulls| pulls.iter().any(came_before));
     (stay.level + 2 <= delivered.priority && long_visible && well && !asked_for)
         .then_some("two levels more urgent for over 100 ms")
 }

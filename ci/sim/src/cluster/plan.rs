@@ -73,7 +73,7 @@ impl ClusterPlan {
         }
         swarm.shape.checkpoint_bytes = of(&[4_096, 16_384, 16_384, 65_536, 1_048_576]);
         swarm.shape.log_keep_bytes = of(&[0, 0, 4_000, 60_000, u64::MAX]);
-        swarm.shape.snapshot_part_bytes = of(&[1, 3_000, 256 * 1024]) as usize;
+        swarm.shape.snapshot_part_bytes = of(&[200, 3_000, 256 * 1024]) as usize;
         swarm.active_ms = swarm.active_ms.min(ACTIVE_MS_MAX);
         let calm = of(&[0, 0, 0, 0, 0, 1]) == 1;
         let faults = ClusterFaults {

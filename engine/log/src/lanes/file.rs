@@ -26,7 +26,7 @@ pub const MAGIC: &[u8; 8] = b"OVTKLANE";
 pub const VERSION: u16 = 1;
 /// Length of the header in bytes.
 pub const HEADER_BYTES: usize = 64;
-const DOMAIN: u64 = u64::from_le_bytes(*b"lanefil1");
+pub(crate) const DOMAIN: u64 = u64::from_le_bytes(*b"lanefil1");
 
 pub(crate) const FIELDS: [Field; 9] = [
     field("magic", 0, 8),
@@ -89,9 +89,6 @@ impl LaneFileHeader {
             return Err(Malformed("no lane file header"));
         }
         let version = reader.u16("version")?;
-        if version != VERSION {
-            return Ok(Err(NotAHeader::Version(version)));
-        }
         let core = CoreId(reader.u16("core")?);
         reader.u32("zero")?;
         let header = Self {
@@ -102,11 +99,11 @@ impl LaneFileHeader {
             previous_end: reader.u64("previous end")?,
         };
         let expected = checksum(DOMAIN, &bytes[..reader.position()]);
-        if reader.u64("the file is shorter than a header")? == expected {
-            Ok(Ok(header))
-        } else {
-            Err(Malformed("the lane file header's checksum does not fit"))
+        if reader.u64("the file is shorter than a header")? != expected {
+            return Err(Malformed("the lane file header's checksum does not fit"));
         }
+        // As with segments: a version that is damaged is no version.
+        Ok(if version == VERSION { Ok(header) } else { Err(NotAHeader::Version(version)) })
     }
 }
 

@@ -105,9 +105,10 @@ pub(crate) fn replace_file(path: &Path, content: &[u8]) -> std::io::Result<()> {
 }
 
 /// Room of a folder's file system that is kept free for what must go on when no more messages are taken in: a 32nd of
-/// it, but no less than two journal segments need and no more than 1 GiB.
+/// it, but no less than what two cores take of it at worst (a journal segment, two lane files and checkpoints each) and no
+/// more than 1 GiB. Were it used up, no checkpoint could be written, and nothing would ever make room.
 pub fn kept_free_bytes(folder: &Path) -> std::io::Result<u64> {
-    const BYTES_MIN: u64 = 64 * 1024 * 1024;
+    const BYTES_MIN: u64 = 256 * 1024 * 1024;
     const BYTES_MAX: u64 = 1024 * 1024 * 1024;
     // The folder may not be there yet.
     let there = folder.ancestors().find(|ancestor| ancestor.exists()).unwrap_or(folder);

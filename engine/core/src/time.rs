@@ -28,6 +28,8 @@ const ASK_UNSETTLED_NS: u64 = 100_000_000;
 const READING_NS: u64 = 30_000_000_000;
 /// A node that starts waits so long for nodes that say nothing, in nanoseconds.
 const PATIENCE_NS: u64 = 1_000_000_000;
+/// The same where those that were heard disagree and none of them knows the time: one whose logs tell may be about to.
+const DISPUTE_PATIENCE_NS: u64 = 5_000_000_000;
 /// A node whose wall clock is further off than this from the one in the middle leads nothing, in milliseconds.
 const OFF_MS_MAX: u64 = 1_000;
 
@@ -125,7 +127,14 @@ impl NodeClocks {
             return None;
         }
         let walls = self.readings.values().map(|reading| reading.now(reading.wall_ms, now_ns));
-        middle(walls.chain([now.wall.0]).collect())
+        let walls: Vec<u64> = walls.chain([now.wall.0]).collect();
+        let first_ms = walls.iter().min().copied().unwrap_or_default();
+        let disputed = heard < nodes && walls.iter().any(|wall| wall.abs_diff(first_ms) > OFF_MS_MAX);
+        let waited_ns = self.first_heard_ns.map_or(0, |first_ns| now_ns - first_ns);
+        if disputed && waited_ns < DISPUTE_PATIENCE_NS {
+            return None;
+        }
+        middle(walls)
     }
 
     /// Whether a node's wall clock, as far as it is known, is too far off for it to lead.

@@ -16,9 +16,10 @@
 //! | 64 | 8 | checksum of the state |
 //! | 72 | 8 | checksum of bytes 0..72 |
 
+use crate::header::{HeaderKind, NotAHeader};
 use crate::layout::{Field, contiguous, field};
 use overtake_base::checksum::checksum;
-use overtake_base::{CoreId, Malformed, Reader, ShardId, Writer};
+use overtake_base::{CoreId, ShardId};
 
 /// First bytes of every checkpoint.
 pub const MAGIC: &[u8; 8] = b"OVTKCKPT";
@@ -26,7 +27,14 @@ pub const MAGIC: &[u8; 8] = b"OVTKCKPT";
 pub const VERSION: u16 = 1;
 /// Length of the header in bytes.
 pub const HEADER_BYTES: usize = 80;
-const HEADER_DOMAIN: u64 = u64::from_le_bytes(*b"ckpthdr1");
+const KIND: HeaderKind = HeaderKind {
+    magic: MAGIC,
+    version: VERSION,
+    domain: u64::from_le_bytes(*b"ckpthdr1"),
+    bytes: HEADER_BYTES,
+    absent: "no checkpoint header",
+    unfit: "the checkpoint header's checksum does not fit",
+};
 const STATE_DOMAIN: u64 = u64::from_le_bytes(*b"ckptsta1");
 
 pub(crate) const FIELDS: [Field; 12] = [
@@ -75,12 +83,6 @@ pub enum NotACheckpoint {
     Damaged(&'static str),
 }
 
-impl From<Malformed> for NotACheckpoint {
-    fn from(malformed: Malformed) -> Self {
-        Self::Damaged(malformed.0)
-    }
-}
-
 /// Checksum of a state's bytes.
 #[must_use]
 pub fn state_checksum(state: &[u8]) -> u64 {
@@ -97,51 +99,43 @@ impl CheckpointHeader {
     /// The whole file: header and state.
     #[must_use]
     pub fn encode_file(&self, state: &[u8]) -> Vec<u8> {
-        let mut file = Vec::with_capacity(HEADER_BYTES + state.len());
-        let mut writer = Writer(&mut file);
-        writer.raw(MAGIC);
-        writer.u16(VERSION);
-        writer.u16(self.core.0);
-        writer.u16(self.shard.0);
-        writer.u16(0);
-        writer.u128(self.store);
-        writer.u64(self.serial);
-        writer.u64(self.index);
-        writer.u64(self.term);
-        writer.u64(self.state_bytes);
-        writer.u64(self.state_checksum);
-        let sum = checksum(HEADER_DOMAIN, writer.0);
-        writer.u64(sum);
-        writer.raw(state);
+        let mut file = KIND.encode(|out| {
+            out.u16(self.core.0);
+            out.u16(self.shard.0);
+            out.u16(0);
+            out.u128(self.store);
+            out.u64(self.serial);
+            out.u64(self.index);
+            out.u64(self.term);
+            out.u64(self.state_bytes);
+            out.u64(self.state_checksum);
+        });
+        file.extend_from_slice(state);
         file
     }
 
     /// The header at the start of `bytes`. The state's checksum is not checked here.
     pub fn decode(bytes: &[u8]) -> Result<Self, NotACheckpoint> {
-        let mut reader = Reader::new(bytes);
-        if reader.raw(MAGIC.len(), "shorter than a header")? != MAGIC {
-            return Err(NotACheckpoint::Damaged("no checkpoint header"));
-        }
-        let version = reader.u16("version")?;
-        let core = CoreId(reader.u16("core")?);
-        let shard = ShardId(reader.u16("shard")?);
-        reader.u16("zero")?;
-        let header = Self {
-            core,
-            shard,
-            store: reader.u128("store")?,
-            serial: reader.u64("serial")?,
-            index: reader.u64("index")?,
-            term: reader.u64("term")?,
-            state_bytes: reader.u64("state bytes")?,
-            state_checksum: reader.u64("state checksum")?,
-        };
-        let expected = checksum(HEADER_DOMAIN, &bytes[..reader.position()]);
-        if reader.u64("shorter than a header")? != expected {
-            return Err(NotACheckpoint::Damaged("the checkpoint header's checksum does not fit"));
-        }
-        // As with segments: a version that is damaged is no version.
-        if version == VERSION { Ok(header) } else { Err(NotACheckpoint::Version(version)) }
+        let header = KIND.decode(bytes, |input| {
+            let core = CoreId(input.u16("core")?);
+            let shard = ShardId(input.u16("shard")?);
+            input.u16("zero")?;
+            Ok(Self {
+                core,
+                shard,
+                store: input.u128("store")?,
+                serial: input.u64("serial")?,
+                index: input.u64("index")?,
+                term: input.u64("term")?,
+                state_bytes: input.u64("state bytes")?,
+                state_checksum: input.u64("state checksum")?,
+            })
+        });
+        header.map_err(|wrong| match wrong {
+            NotAHeader::Blank => NotACheckpoint::Damaged(KIND.absent),
+            NotAHeader::Version(found) => NotACheckpoint::Version(found),
+            NotAHeader::Damaged(detail) => NotACheckpoint::Damaged(detail),
+        })
     }
 }
 

@@ -8,11 +8,12 @@
 use crate::batch::{self, BatchHeader, SealedHeader};
 use crate::checkpoint::{self, CheckpointHeader, NotACheckpoint};
 use crate::disk::{BLOCK_BYTES, DiskCompletion, DiskDone, DiskError, DiskOperationKind, FileName};
+use crate::header::NotAHeader;
 use crate::lanes;
 use crate::lanes::block::BlockHeader;
 use crate::lanes::file::LaneFileHeader;
 use crate::record::Record;
-use crate::segment::{self, NotAHeader, SegmentHeader};
+use crate::segment::{self, SegmentHeader};
 use crate::{JournalConfig, JournalError, Recovery, RecoveryReport};
 use bytes::Bytes;
 use overtake_base::{CoreId, Reader, ShardId};
@@ -128,6 +129,11 @@ impl Examination {
         (store, core) == (self.store, self.core)
     }
 
+    fn other_version(&mut self, file: FileName, found: u16, expected: u16) {
+        let detail = format!("it has format version {found}, this program reads version {expected}");
+        self.find(file, 0, Severity::Damage, detail);
+    }
+
     fn segment(&mut self, number: u32, bytes: &[u8], see: &mut See<'_>) {
         let file = FileName::Segment(number);
         let mut seen = Segment::default();
@@ -151,12 +157,7 @@ impl Examination {
                 }
             }
             Err(NotAHeader::Blank) => see(0, Seen::Blank),
-            Err(NotAHeader::Version(found)) => {
-                let detail =
-                    format!("it has format version {found}, this program reads version {}", segment::VERSION);
-                self.find(file, 0, Severity::Damage, detail);
-                return;
-            }
+            Err(NotAHeader::Version(found)) => return self.other_version(file, found, segment::VERSION),
             Err(NotAHeader::Damaged(detail)) => seen.unreadable = Some(detail),
         }
         let mut walk =
@@ -175,9 +176,7 @@ impl Examination {
             Ok(header) => header,
             Err(NotAHeader::Blank) => return,
             Err(NotAHeader::Version(found)) => {
-                let expected = lanes::file::VERSION;
-                let detail = format!("it has format version {found}, this program reads version {expected}");
-                return self.find(file, 0, Severity::Damage, detail);
+                return self.other_version(file, found, lanes::file::VERSION);
             }
             Err(NotAHeader::Damaged(detail)) => return self.find(file, 0, Severity::Damage, detail),
         };
@@ -218,9 +217,7 @@ impl Examination {
         let header = match CheckpointHeader::decode(bytes) {
             Ok(header) => header,
             Err(NotACheckpoint::Version(found)) => {
-                let expected = checkpoint::VERSION;
-                let detail = format!("it has format version {found}, this program reads version {expected}");
-                return self.find(file, 0, Severity::Damage, detail);
+                return self.other_version(file, found, checkpoint::VERSION);
             }
             Err(NotACheckpoint::Damaged(detail)) => return self.find(file, 0, Severity::Damage, detail),
         };

@@ -11,6 +11,7 @@ mod config;
 pub mod disk;
 mod error;
 pub mod examine;
+pub mod header;
 mod index;
 mod inventory;
 mod journal;

@@ -13,12 +13,11 @@
 //! | 48 | 8 | length of the file in bytes |
 //! | 56 | 8 | checksum of bytes 0..56 |
 //!
-//! The header is smaller than a sector, so that a torn write leaves the old one or the new one. Every version keeps its
-//! length and its checksum: so a version that is damaged is told from one that another program wrote.
+//! The header is smaller than a sector, so that a torn write leaves the old one or the new one.
 
+use crate::header::{HeaderKind, NotAHeader};
 use crate::layout::{Field, contiguous, field};
-use overtake_base::checksum::checksum;
-use overtake_base::{CoreId, Reader, Writer};
+use overtake_base::CoreId;
 
 /// First bytes of every segment.
 pub const MAGIC: &[u8; 8] = b"OVTKSEGM";
@@ -26,7 +25,14 @@ pub const MAGIC: &[u8; 8] = b"OVTKSEGM";
 pub const VERSION: u16 = 1;
 /// Length of the header in bytes.
 pub const HEADER_BYTES: usize = 64;
-pub(crate) const DOMAIN: u64 = u64::from_le_bytes(*b"segment1");
+pub(crate) const KIND: HeaderKind = HeaderKind {
+    magic: MAGIC,
+    version: VERSION,
+    domain: u64::from_le_bytes(*b"segment1"),
+    bytes: HEADER_BYTES,
+    absent: "no segment header",
+    unfit: "the segment header's checksum does not fit",
+};
 
 pub(crate) const FIELDS: [Field; 9] = [
     field("magic", 0, 8),
@@ -56,34 +62,18 @@ pub struct SegmentHeader {
     pub segment_bytes: u64,
 }
 
-/// What a segment's first bytes are if not a header.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum NotAHeader {
-    /// Nothing but zeros: prepared, never used.
-    Blank,
-    /// A header of another format version.
-    Version(u16),
-    /// Something else.
-    Damaged(&'static str),
-}
-
 impl SegmentHeader {
     /// The header's bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(HEADER_BYTES);
-        let mut writer = Writer(&mut bytes);
-        writer.raw(MAGIC);
-        writer.u16(VERSION);
-        writer.u16(self.core.0);
-        writer.u32(0);
-        writer.u128(self.store);
-        writer.u64(self.sequence);
-        writer.u64(self.oldest);
-        writer.u64(self.segment_bytes);
-        let sum = checksum(DOMAIN, writer.0);
-        writer.u64(sum);
-        bytes
+        KIND.encode(|out| {
+            out.u16(self.core.0);
+            out.u32(0);
+            out.u128(self.store);
+            out.u64(self.sequence);
+            out.u64(self.oldest);
+            out.u64(self.segment_bytes);
+        })
     }
 
     /// The file's first block.
@@ -96,37 +86,16 @@ impl SegmentHeader {
 
     /// The header at the start of `block`.
     pub fn decode(block: &[u8]) -> Result<Self, NotAHeader> {
-        let bytes =
-            block.get(..HEADER_BYTES).ok_or(NotAHeader::Damaged("the file is shorter than a header"))?;
-        if block.iter().all(|byte| *byte == 0) {
-            return Err(NotAHeader::Blank);
-        }
-        if !bytes.starts_with(MAGIC) {
-            return Err(NotAHeader::Damaged("no segment header"));
-        }
-        Self::read(bytes).map_err(|_| NotAHeader::Damaged("short header"))?
-    }
-
-    fn read(bytes: &[u8]) -> Result<Result<Self, NotAHeader>, overtake_base::Malformed> {
-        let mut reader = Reader::new(bytes);
-        reader.raw(MAGIC.len(), "magic")?;
-        let version = reader.u16("version")?;
-        let core = CoreId(reader.u16("core")?);
-        reader.u32("zero")?;
-        let header = Self {
-            core,
-            store: reader.u128("store")?,
-            sequence: reader.u64("sequence")?,
-            oldest: reader.u64("oldest")?,
-            segment_bytes: reader.u64("segment bytes")?,
-        };
-        let sum = checksum(DOMAIN, &bytes[..reader.position()]);
-        Ok(if reader.u64("checksum")? != sum {
-            Err(NotAHeader::Damaged("the segment header's checksum does not fit"))
-        } else if version != VERSION {
-            Err(NotAHeader::Version(version))
-        } else {
-            Ok(header)
+        KIND.decode(block, |input| {
+            let core = CoreId(input.u16("core")?);
+            input.u32("zero")?;
+            Ok(Self {
+                core,
+                store: input.u128("store")?,
+                sequence: input.u64("sequence")?,
+                oldest: input.u64("oldest")?,
+                segment_bytes: input.u64("segment bytes")?,
+            })
         })
     }
 }

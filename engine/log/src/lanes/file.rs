@@ -15,10 +15,9 @@
 //!
 //! The header is smaller than a sector, so that a torn write leaves the old one or the new one.
 
+use crate::header::{HeaderKind, NotAHeader};
 use crate::layout::{Field, contiguous, field};
-use crate::segment::NotAHeader;
-use overtake_base::checksum::checksum;
-use overtake_base::{CoreId, Malformed, Reader, Writer};
+use overtake_base::CoreId;
 
 /// First bytes of every lane file.
 pub const MAGIC: &[u8; 8] = b"OVTKLANE";
@@ -26,7 +25,14 @@ pub const MAGIC: &[u8; 8] = b"OVTKLANE";
 pub const VERSION: u16 = 1;
 /// Length of the header in bytes.
 pub const HEADER_BYTES: usize = 64;
-pub(crate) const DOMAIN: u64 = u64::from_le_bytes(*b"lanefil1");
+pub(crate) const KIND: HeaderKind = HeaderKind {
+    magic: MAGIC,
+    version: VERSION,
+    domain: u64::from_le_bytes(*b"lanefil1"),
+    bytes: HEADER_BYTES,
+    absent: "no lane file header",
+    unfit: "the lane file header's checksum does not fit",
+};
 
 pub(crate) const FIELDS: [Field; 9] = [
     field("magic", 0, 8),
@@ -60,50 +66,29 @@ impl LaneFileHeader {
     /// The header's bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(HEADER_BYTES);
-        let mut writer = Writer(&mut bytes);
-        writer.raw(MAGIC);
-        writer.u16(VERSION);
-        writer.u16(self.core.0);
-        writer.u32(0);
-        writer.u128(self.store);
-        writer.u64(self.sequence);
-        writer.u64(self.file_bytes);
-        writer.u64(self.previous_end);
-        let sum = checksum(DOMAIN, writer.0);
-        writer.u64(sum);
-        bytes
+        KIND.encode(|out| {
+            out.u16(self.core.0);
+            out.u32(0);
+            out.u128(self.store);
+            out.u64(self.sequence);
+            out.u64(self.file_bytes);
+            out.u64(self.previous_end);
+        })
     }
 
     /// The header at the start of `block`.
     pub fn decode(block: &[u8]) -> Result<Self, NotAHeader> {
-        if block.len() >= HEADER_BYTES && block.iter().all(|byte| *byte == 0) {
-            return Err(NotAHeader::Blank);
-        }
-        Self::read(block).unwrap_or_else(|malformed| Err(NotAHeader::Damaged(malformed.0)))
-    }
-
-    fn read(bytes: &[u8]) -> Result<Result<Self, NotAHeader>, Malformed> {
-        let mut reader = Reader::new(bytes);
-        if reader.raw(MAGIC.len(), "the file is shorter than a header")? != MAGIC {
-            return Err(Malformed("no lane file header"));
-        }
-        let version = reader.u16("version")?;
-        let core = CoreId(reader.u16("core")?);
-        reader.u32("zero")?;
-        let header = Self {
-            core,
-            store: reader.u128("store")?,
-            sequence: reader.u64("sequence")?,
-            file_bytes: reader.u64("file bytes")?,
-            previous_end: reader.u64("previous end")?,
-        };
-        let expected = checksum(DOMAIN, &bytes[..reader.position()]);
-        if reader.u64("the file is shorter than a header")? != expected {
-            return Err(Malformed("the lane file header's checksum does not fit"));
-        }
-        // As with segments: a version that is damaged is no version.
-        Ok(if version == VERSION { Ok(header) } else { Err(NotAHeader::Version(version)) })
+        KIND.decode(block, |input| {
+            let core = CoreId(input.u16("core")?);
+            input.u32("zero")?;
+            Ok(Self {
+                core,
+                store: input.u128("store")?,
+                sequence: input.u64("sequence")?,
+                file_bytes: input.u64("file bytes")?,
+                previous_end: input.u64("previous end")?,
+            })
+        })
     }
 }
 

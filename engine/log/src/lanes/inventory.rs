@@ -6,11 +6,11 @@
 
 use crate::disk::{BLOCK_BYTES, DiskCompletion, DiskDone, DiskOperation, DiskOperationKind, FileName};
 use crate::error::JournalError;
+use crate::header::NotAHeader;
 use crate::lanes::block::BlockHeader;
 use crate::lanes::file::{LaneFileHeader, VERSION};
 use crate::lanes::store::{Key, LaneFile, Lanes, Location};
 use crate::lanes::{LANES_OPERATION, LanesConfig};
-use crate::segment::NotAHeader;
 use bytes::Bytes;
 use overtake_base::hash::Map;
 use std::collections::BTreeMap;

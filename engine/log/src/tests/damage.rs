@@ -4,7 +4,6 @@ use super::world::{World, check, config, recover};
 use crate::batch::{self, BatchHeader};
 use crate::disk::FileName;
 use crate::{JournalConfig, JournalError};
-use overtake_base::checksum::checksum;
 use overtake_base::{CoreId, ShardId};
 
 /// A journal of several segments with everything vouched for.
@@ -176,8 +175,7 @@ fn files_of_others_are_told_apart() {
     let error = recover(&mut disk.clone(), config()).expect_err("a damaged version");
     assert!(matches!(error, JournalError::Damaged { .. }), "{error}");
     let header = disk.files.get_mut(&FileName::Segment(0)).expect("a segment");
-    let sum = checksum(crate::segment::DOMAIN, &header[..56]);
-    header[56..64].copy_from_slice(&sum.to_le_bytes());
+    crate::segment::KIND.seal(header);
     let error = recover(&mut disk, config()).expect_err("format 9");
     assert!(matches!(error, JournalError::OtherFormat { found: 9, expected: 1, .. }), "{error}");
 }

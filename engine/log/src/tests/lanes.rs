@@ -7,7 +7,6 @@ use crate::disk::{DiskOperation, DiskOperationKind, FileName};
 use crate::lanes::block::BlockHeader;
 use crate::lanes::{BlockPart, Lanes, LanesCompleted, LanesConfig, LanesRecovery, NewBlock};
 use bytes::Bytes;
-use overtake_base::checksum::checksum;
 use overtake_base::random::Random;
 use overtake_base::{BlockId, CoreId, ShardId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -468,8 +467,7 @@ fn files_of_others_are_told_apart() {
     let mut disk = world.disk.clone();
     let header = disk.files.get_mut(&FileName::Lane(0)).expect("a file");
     header[8] = 9;
-    let sum = checksum(crate::lanes::file::DOMAIN, &header[..56]);
-    header[56..64].copy_from_slice(&sum.to_le_bytes());
+    crate::lanes::file::KIND.seal(header);
     let error = recover(&mut disk, config()).expect_err("format 9");
     assert!(matches!(error, JournalError::OtherFormat { found: 9, expected: 1, .. }), "{error}");
 }

@@ -346,17 +346,7 @@ fn encode_request(request: &ShardRequest, out: &mut Writer<'_>) -> bool {
         }
         ShardRequest::Read(Read::CountDead { queue, selection }) => {
             read(out, 5, *queue);
-            match selection {
-                RedriveSelection::All => out.u8(0),
-                RedriveSelection::Ids(ids) => {
-                    out.u8(1);
-                    list(out, ids, |out, id| out.u128(id.0));
-                }
-                RedriveSelection::FromPriority(level) => {
-                    out.u8(2);
-                    out.u8(level.0);
-                }
-            }
+            selection.encode(out);
         }
         ShardRequest::Read(Read::Lookup { queue, key, id }) => {
             read(out, 6, *queue);
@@ -424,12 +414,7 @@ fn decode_request(whole: &Bytes, input: &mut Reader<'_>) -> Result<ShardRequest,
             Read::DeadLetters { queue, after, limit }
         }
         5 => {
-            let selection = match input.u8("selection")? {
-                0 => RedriveSelection::All,
-                1 => RedriveSelection::Ids(read_list(input, 16, read_id)?),
-                2 => RedriveSelection::FromPriority(Level(input.u8("priority")?)),
-                _ => return Err(Malformed("selection")),
-            };
+            let selection = RedriveSelection::decode(input)?;
             if matches!(&selection, RedriveSelection::Ids(ids) if ids.len() > REDRIVE_IDS_MAX) {
                 return Err(Malformed("too many ids"));
             }

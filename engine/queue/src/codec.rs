@@ -105,7 +105,7 @@ pub(crate) fn write_command(out: &mut Writer<'_>, command: &Command) {
         Command::PurgeDeadLetters { queue } => head(out, PURGE_DEAD_LETTERS, *queue),
         Command::Redrive { queue, redrive } => {
             head(out, REDRIVE, *queue);
-            write_selection(out, &redrive.selection);
+            redrive.selection.encode(out);
             out.option(redrive.priority, |out, level| out.u8(level.0));
             out.option(redrive.rate_per_1000_s, Writer::u64);
             out.option(redrive.room, write_room);
@@ -290,20 +290,6 @@ fn read_room(input: &mut Reader<'_>) -> Result<Room, Malformed> {
     Ok(Room { messages: input.u64("room")?, bytes: input.u64("room")? })
 }
 
-fn write_selection(out: &mut Writer<'_>, selection: &RedriveSelection) {
-    match selection {
-        RedriveSelection::All => out.u8(0),
-        RedriveSelection::Ids(ids) => {
-            out.u8(1);
-            list(out, ids, |out, id| out.u128(id.0));
-        }
-        RedriveSelection::FromPriority(level) => {
-            out.u8(2);
-            out.u8(level.0);
-        }
-    }
-}
-
 pub(crate) fn read_command<'a>(input: &mut Reader<'a>) -> Result<RawCommand<'a>, Malformed> {
     let tag = input.u8("command")?;
     let queue = QueueId(input.u32("queue")?);
@@ -333,7 +319,7 @@ pub(crate) fn read_command<'a>(input: &mut Reader<'a>) -> Result<RawCommand<'a>,
         REDRIVE => Command::Redrive {
             queue,
             redrive: Redrive {
-                selection: read_selection(input)?,
+                selection: RedriveSelection::decode(input)?,
                 priority: input.option("priority", |input| Ok(Level(input.u8("priority")?)))?,
                 rate_per_1000_s: input.option("rate", |input| input.u64("rate"))?,
                 room: input.option("room", read_room)?,
@@ -469,15 +455,36 @@ fn read_lease(input: &mut Reader<'_>) -> Result<Lease, Malformed> {
     })
 }
 
-fn read_selection(input: &mut Reader<'_>) -> Result<RedriveSelection, Malformed> {
-    match input.u8("selection")? {
-        0 => Ok(RedriveSelection::All),
-        1 => {
-            let ids = read_list(input, ID_BYTES, "ids", |input| Ok(MessageId(input.u128("id")?)))?;
-            Ok(RedriveSelection::Ids(ids))
+impl RedriveSelection {
+    /// Appends it.
+    pub fn encode(&self, out: &mut Writer<'_>) {
+        match self {
+            Self::All => out.u8(0),
+            Self::Ids(ids) => {
+                out.u8(1);
+                list(out, ids, |out, id| out.u128(id.0));
+            }
+            Self::FromPriority(level) => {
+                out.u8(2);
+                out.u8(level.0);
+            }
         }
-        2 => Ok(RedriveSelection::FromPriority(Level(input.u8("level")?))),
-        _ => Err(Malformed("selection")),
+    }
+
+    /// Reads one.
+    ///
+    /// # Errors
+    /// Where the bytes are none.
+    pub fn decode(input: &mut Reader<'_>) -> Result<Self, Malformed> {
+        match input.u8("selection")? {
+            0 => Ok(Self::All),
+            1 => {
+                let ids = read_list(input, ID_BYTES, "ids", |input| Ok(MessageId(input.u128("id")?)))?;
+                Ok(Self::Ids(ids))
+            }
+            2 => Ok(Self::FromPriority(Level(input.u8("level")?))),
+            _ => Err(Malformed("selection")),
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! One connection and its sessions.
 
 use crate::admission::Place;
+use crate::quic::poll_transmit;
 use crate::session::{Input, ReadEnd, Session, WriteEnd};
 use crate::transport::TransportEvent;
 use crate::{code, limits};
@@ -259,9 +260,7 @@ impl Connection {
         segments_max: usize,
         buf: &mut Vec<u8>,
     ) -> Option<quinn_proto::Transmit> {
-        let mtu = usize::from(self.quic.current_mtu()).max(1);
-        let segments = (limits::TRANSMIT_BYTES_MAX / mtu).min(segments_max).max(1);
-        self.quic.poll_transmit(now, segments, buf)
+        poll_transmit(&mut self.quic, now, segments_max, buf)
     }
 }
 

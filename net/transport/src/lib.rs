@@ -34,6 +34,7 @@ mod connection;
 mod connection_id;
 pub mod limits;
 pub mod peer;
+mod quic;
 mod session;
 mod timers;
 mod transport;

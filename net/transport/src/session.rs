@@ -1,9 +1,10 @@
 //! One session: one bidirectional stream, its unfinished request and its unsent answers.
 
 use crate::limits;
+use crate::quic::take_chunks;
 use bytes::Bytes;
 use overtake_wire::FrameSplitter;
-use quinn_proto::{ReadError, StreamId, VarInt, WriteError};
+use quinn_proto::{StreamId, VarInt, WriteError};
 use std::collections::VecDeque;
 use std::time::Instant;
 
@@ -76,16 +77,8 @@ impl Session {
         mut frame: impl FnMut(Bytes),
     ) -> ReadEnd {
         let mut stream = quic.recv_stream(self.stream);
-        let Ok(mut chunks) = stream.read(true) else { return ReadEnd::Open };
-        let end = loop {
-            match chunks.next(usize::MAX) {
-                Ok(Some(chunk)) => self.splitter.push(chunk.bytes),
-                Ok(None) | Err(ReadError::Reset(_)) => break ReadEnd::Ended,
-                Err(ReadError::Blocked) => break ReadEnd::Open,
-            }
-        };
-        // What it says about a need to transmit is not needed: a connection that was read is always asked for datagrams.
-        let _ = chunks.finalize();
+        let Ok(chunks) = stream.read(true) else { return ReadEnd::Open };
+        let end = if take_chunks(chunks, &mut self.splitter) { ReadEnd::Ended } else { ReadEnd::Open };
         loop {
             match self.splitter.next_frame() {
                 Ok(Some(whole)) => {

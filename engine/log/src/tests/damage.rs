@@ -1,20 +1,10 @@
 //! Damage to what was durable is found, and says where it is and what to do; files of others are told apart.
 
-use super::world::{World, check, config, recover};
+use super::world::{World, check, config, recover, sealed};
 use crate::batch::{self, BatchHeader};
 use crate::disk::FileName;
 use crate::{JournalConfig, JournalError};
 use overtake_base::{CoreId, ShardId};
-
-/// A journal of several segments with everything vouched for.
-fn sealed(seed: u64) -> World {
-    let mut world = World::new(seed);
-    for _ in 0..250 {
-        world.step();
-    }
-    world.seal();
-    world
-}
 
 #[test]
 fn no_changed_byte_is_believed() {

@@ -1,6 +1,6 @@
 //! The scrub reads everything that is needed, finds what was changed, and says where; it may go on beside everything else.
 
-use super::world::World;
+use super::world::{World, sealed};
 use crate::disk::BLOCK_BYTES;
 use crate::{JournalError, Scrubbed};
 
@@ -19,20 +19,11 @@ fn scrub(world: &mut World) -> Vec<Scrubbed> {
     }
 }
 
-fn busy(seed: u64) -> World {
-    let mut world = World::new(seed);
-    for _ in 0..250 {
-        world.step();
-    }
-    world.seal();
-    world
-}
-
 #[test]
 fn a_changed_byte_of_a_live_batch_is_found_and_named() {
     let (mut found, mut harmless) = (0, 0);
     for seed in 0..12 {
-        let mut world = busy(seed);
+        let mut world = sealed(seed);
         let clean = scrub(&mut world);
         assert!(clean.len() > 3 && clean.iter().all(|piece| piece.damage.is_none()), "{clean:?}");
         let files = world.segment_files();

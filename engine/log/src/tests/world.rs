@@ -436,3 +436,13 @@ fn differing(model: &Model, batch: u64, recovered: &Recovered) -> Option<String>
     }
     None
 }
+
+/// A journal of several segments with everything vouched for.
+pub(super) fn sealed(seed: u64) -> World {
+    let mut world = World::new(seed);
+    for _ in 0..250 {
+        world.step();
+    }
+    world.seal();
+    world
+}

@@ -2,12 +2,11 @@
 
 use super::PeerId;
 use crate::limits;
+use crate::quic::{poll_transmit, take_chunks};
 use bytes::Bytes;
 use overtake_wire::FrameSplitter;
 use overtake_wire::peer::{PEER_FRAME_BYTES_MAX, peer_code};
-use quinn_proto::{
-    ConnectionError, ConnectionHandle, Dir, ReadError, StreamId, TransportErrorCode, VarInt, WriteError,
-};
+use quinn_proto::{ConnectionError, ConnectionHandle, Dir, StreamId, TransportErrorCode, VarInt, WriteError};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -116,16 +115,8 @@ impl PeerConnection {
     pub(super) fn read(&mut self, mut each: impl FnMut(Bytes)) -> ReadEnd {
         let Some(stream) = self.stream else { return ReadEnd::Open };
         let mut stream = self.quic.recv_stream(stream);
-        let Ok(mut chunks) = stream.read(true) else { return ReadEnd::Ended };
-        let end = loop {
-            match chunks.next(usize::MAX) {
-                Ok(Some(chunk)) => self.splitter.push(chunk.bytes),
-                Ok(None) | Err(ReadError::Reset(_)) => break ReadEnd::Ended,
-                Err(ReadError::Blocked) => break ReadEnd::Open,
-            }
-        };
-        // What it says about a need to transmit is not needed: a connection that was read is always asked for datagrams.
-        let _ = chunks.finalize();
+        let Ok(chunks) = stream.read(true) else { return ReadEnd::Ended };
+        let end = if take_chunks(chunks, &mut self.splitter) { ReadEnd::Ended } else { ReadEnd::Open };
         loop {
             match self.splitter.next_frame() {
                 Ok(Some(frame)) => each(frame),
@@ -191,9 +182,7 @@ impl PeerConnection {
         segments_max: usize,
         buf: &mut Vec<u8>,
     ) -> Option<quinn_proto::Transmit> {
-        let mtu = usize::from(self.quic.current_mtu()).max(1);
-        let segments = (limits::TRANSMIT_BYTES_MAX / mtu).min(segments_max).max(1);
-        self.quic.poll_transmit(now, segments, buf)
+        poll_transmit(&mut self.quic, now, segments_max, buf)
     }
 }
 

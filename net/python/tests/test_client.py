@@ -48,6 +48,20 @@ def test_a_delayed_message_waits_and_can_be_looked_at_and_cancelled(client: Clie
     assert refused.value.status == 404 and not refused.value.passes
 
 
+def test_no_name_leads_elsewhere(client: Client, queue: str) -> None:
+    stored = client.enqueue(queue, NewMessage(b"stays", 0))
+    for name in ("", ".", ".."):
+        for call in (client.cancel, client.inspect):
+            with pytest.raises(overtake.InvalidRequest) as refused:
+                call(queue, name)
+            assert refused.value.field == "id"
+        for of_queue in (client.delete_queue, client.purge, client.stats, client.get_queue):
+            with pytest.raises(overtake.InvalidRequest) as refused:
+                of_queue(name)
+            assert refused.value.field == "queue"
+    assert client.inspect(queue, stored.id).state is State.VISIBLE
+
+
 def test_dead_letters_come_back(client: Client, queue: str) -> None:
     id = client.enqueue(queue, NewMessage(b"bad", 2)).id
     for _ in range(2):

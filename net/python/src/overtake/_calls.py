@@ -10,7 +10,7 @@ from urllib.parse import quote, urlencode
 
 import httpx
 
-from ._errors import AnswerLost, ConnectionFailed, OvertakeError, UnexpectedAnswer, refusal
+from ._errors import AnswerLost, ConnectionFailed, InvalidRequest, OvertakeError, UnexpectedAnswer, refusal
 from ._ids import new_message_id
 from ._models import (
     DeadLetter,
@@ -45,8 +45,20 @@ class Call(Generic[T]):
     wait_s: int = 0
 
 
+def _part(text: str, field: str) -> str:
+    """One part of a path. A way through folders would lead elsewhere: the path to message `..` is that of its queue, which
+    a DELETE removes."""
+    if text in ("", ".", ".."):
+        raise InvalidRequest(400, {"field": field, "detail": f"{field} must be a name, is {text!r}"})
+    return quote(text, safe="")
+
+
 def _queue(name: str, rest: str = "") -> str:
-    return f"/v1/queues/{quote(name, safe='')}{rest}"
+    return f"/v1/queues/{_part(name, 'queue')}{rest}"
+
+
+def _message(queue: str, message_id: str) -> str:
+    return _queue(queue, "/messages/" + _part(message_id, "id"))
 
 
 def _query(**fields: Any) -> str:
@@ -161,12 +173,11 @@ def peek(
 
 
 def inspect(queue: str, message_id: str) -> Call[Inspected]:
-    path = _queue(queue, "/messages/" + quote(message_id, safe=""))
-    return Call("GET", path, lambda answer: read(Inspected, answer), repeatable=True)
+    return Call("GET", _message(queue, message_id), lambda answer: read(Inspected, answer), repeatable=True)
 
 
 def cancel(queue: str, message_id: str) -> Call[None]:
-    return Call("DELETE", _queue(queue, "/messages/" + quote(message_id, safe="")), _nothing)
+    return Call("DELETE", _message(queue, message_id), _nothing)
 
 
 def purge(queue: str) -> Call[int]:

@@ -12,6 +12,8 @@ const NANOS_PER_MS: u64 = 1_000_000;
 /// Longer than anything that workloads ask for, in milliseconds: waits, leases, delays, back-offs; and a tenth more, for
 /// a clock that is being slowed down.
 const QUIET_MS: u64 = 34_000;
+/// A question is answered within this once everything is quiet, in nanoseconds: no call waits for what is long over.
+const PROMPT_NS_MAX: u64 = 1_000 * NANOS_PER_MS;
 /// Lease while draining, in seconds: none runs out meanwhile.
 pub const DRAIN_LEASE_S: u32 = 10_000;
 /// Receives that may be needed to drain a queue: a bound on a drain that never ends.
@@ -66,6 +68,21 @@ pub trait Driver {
     }
 }
 
+/// Asks, and is answered at once.
+fn ask(run: &mut dyn Driver, queue: usize, request: Request) -> Result<Response, Stopped> {
+    let from_ns = run.time_ns();
+    let text = crate::tale::short(&request);
+    let response = run.ask(queue, request)?;
+    match run.time_ns() - from_ns {
+        took_ns if took_ns > PROMPT_NS_MAX => {
+            let took_ms = took_ns / NANOS_PER_MS;
+            Err(format!("long after nothing is wrong any more, it took {took_ms} ms to answer: {text}")
+                .into())
+        }
+        _ => Ok(response),
+    }
+}
+
 /// Brings a run to its end.
 pub fn come_to_an_end(run: &mut dyn Driver) -> Result<End, Stopped> {
     wait(run, QUIET_MS)?;
@@ -98,12 +115,12 @@ fn drain(run: &mut dyn Driver, queue: usize) -> Result<Option<QueueEnd>, Stopped
         max_bytes: Some(None),
         ..QueueConfigPatch::default()
     };
-    match run.ask(queue, Request::GetQueue { queue: name.clone() })? {
+    match ask(run, queue, Request::GetQueue { queue: name.clone() })? {
         Response::Queue { .. } => {}
         Response::Refused(refusal) if refusal.code == ErrorCode::NotFound => return Ok(None),
         other => return Err(format!("{name}: {other:?}").into()),
     }
-    run.ask(queue, Request::PutQueue { queue: name.clone(), patch })?;
+    ask(run, queue, Request::PutQueue { queue: name.clone(), patch })?;
     let quiet = when_quiet(run, queue, &name)?;
     // On another core perhaps, which has not just been told what is there.
     run.auditor_leaves();
@@ -112,7 +129,7 @@ fn drain(run: &mut dyn Driver, queue: usize) -> Result<Option<QueueEnd>, Stopped
     for some in drained.chunks(500) {
         let ack: Vec<String> = some.iter().map(|message| message.receipt.to_string()).collect();
         let settle = Settle { queue: name.clone(), ack, ..Settle::default() };
-        match run.ask(queue, Request::Settle(settle))? {
+        match ask(run, queue, Request::Settle(settle))? {
             Response::Settled { ack, .. } if ack.iter().all(|settled| *settled == Settled::Ok) => {}
             other => return Err(format!("{name}: acks of a healthy node's current leases: {other:?}").into()),
         }
@@ -140,7 +157,7 @@ fn when_quiet(run: &mut dyn Driver, queue: usize, name: &str) -> Result<Stats, S
 }
 
 fn stats(run: &mut dyn Driver, queue: usize, name: &str) -> Result<Stats, Stopped> {
-    match run.ask(queue, Request::Stats { queue: name.into() })? {
+    match ask(run, queue, Request::Stats { queue: name.into() })? {
         Response::Stats(stats) => Ok(stats),
         other => Err(format!("{name}: {other:?}").into()),
     }
@@ -151,7 +168,7 @@ fn receive_all(run: &mut dyn Driver, queue: usize, name: &str) -> Result<Vec<Del
     for round in 0..DRAIN_RECEIVES_MAX {
         let max = [1, 7, 3, 100][(queue + round / 16) % 4];
         let receive = Receive { max, lease_s: Some(DRAIN_LEASE_S), ..Receive::new(name) };
-        match run.ask(queue, Request::Receive(receive))? {
+        match ask(run, queue, Request::Receive(receive))? {
             Response::Received { messages } if messages.is_empty() => return Ok(drained),
             Response::Received { messages } => drained.extend(messages),
             other => return Err(format!("{name}: {other:?}").into()),
@@ -164,7 +181,7 @@ fn list_dead(run: &mut dyn Driver, queue: usize, name: &str) -> Result<Vec<DeadL
     let mut dead = Vec::new();
     let mut after = None;
     loop {
-        match run.ask(queue, Request::DlqList { queue: name.into(), limit: 30, after })? {
+        match ask(run, queue, Request::DlqList { queue: name.into(), limit: 30, after })? {
             Response::DeadLetters { messages, next } => {
                 dead.extend(messages);
                 after = next;

@@ -22,8 +22,6 @@ macro_rules! say {
     }};
 }
 
-/// Lines of the tale that a failing seed shows.
-const TALE_LINES: usize = 300;
 /// Broken promises that are shown of one seed.
 const VIOLATIONS_SHOWN: usize = 5;
 /// Failing seeds that are named.
@@ -48,6 +46,9 @@ struct Arguments {
     /// Tells the last events also where the seed is clean.
     #[arg(long, requires = "seed")]
     trace: bool,
+    /// How many of the last events are told.
+    #[arg(long, default_value_t = 300)]
+    lines: usize,
     /// Shows a failing seed as it is, without making its plan smaller first.
     #[arg(long)]
     no_shrink: bool,
@@ -104,7 +105,7 @@ fn one(seed: u64, arguments: &Arguments) -> ExitCode {
         run_plan(seed, reduced(seed, &arguments.reduce), arguments.trace)
     };
     if report.violations.is_empty() {
-        tell(&report);
+        tell(&report, arguments);
         show_summary(&report.summary);
         say!("seed {seed} is clean, trace {:016x}", report.trace);
         return ExitCode::SUCCESS;
@@ -223,8 +224,8 @@ fn show_summary(summary: &Summary) {
     }
 }
 
-fn tell(report: &Report) {
-    for line in &report.tale[report.tale.len().saturating_sub(TALE_LINES)..] {
+fn tell(report: &Report, arguments: &Arguments) {
+    for line in &report.tale[report.tale.len().saturating_sub(arguments.lines)..] {
         say!("{line}");
     }
 }
@@ -249,7 +250,7 @@ fn show_failed(report: &Report, arguments: &Arguments) {
     }
     if arguments.cluster {
         say!("replay: {command} --cluster\n\nits last events:");
-        return tell(&cluster::run::run(seed, true));
+        return tell(&cluster::run::run(seed, true), arguments);
     }
     say!("replay: {command}{}", reduce_option(&arguments.reduce));
     let (reductions, told) = if arguments.no_shrink {
@@ -261,7 +262,7 @@ fn show_failed(report: &Report, arguments: &Arguments) {
         (shrunk.reductions, shrunk.report)
     };
     say!("{:#?}\n\nits last events:", reduced(seed, &reductions));
-    tell(&told);
+    tell(&told, arguments);
     say!("\nseed {seed}, shrunk, fails like this:");
     show_violations(&told);
     say!("replay: {command}{} --no-shrink", reduce_option(&reductions));

@@ -3,8 +3,8 @@
 use core::fmt::Debug;
 use std::collections::VecDeque;
 
-/// Lines that are kept.
-const LINES_MAX: usize = 4_000;
+/// Lines that are kept: all of a run, but for one that does not end.
+const LINES_MAX: usize = 1_000_000;
 /// Characters of a request or response that are shown.
 const SHORT_CHARACTERS: usize = 600;
 

@@ -156,6 +156,8 @@ bugs! {
     UnknownIsRetried "unknown-fate-retried",
     /// An entry that stands in the journal is not overwritten by another leader's.
     ConflictKept "conflicting-entries-kept",
+    /// What a leader proposes waits behind what it proposed as a former one and another leader replaced.
+    LostProposalsWait "lost-proposals-wait",
 }
 
 impl Bug {
@@ -172,6 +174,7 @@ impl Bug {
             self,
             Self::UnknownIsRetried
                 | Self::ConflictKept
+                | Self::LostProposalsWait
                 | Self::SnapshotNotNoted
                 | Self::SnapshotWithoutEntries
                 | Self::OwnWallClock

@@ -438,6 +438,14 @@ impl Core {
                 self.serve_call(self.caller(from, call), shard, request);
             }
             MeshMessage::Reply { call, reply, summary } => {
+                if let (false, ShardReply::Leased(leased), Some(summary)) =
+                    (self.calls.contains_key(&call), &reply, &summary)
+                {
+                    // Nobody waits for it any more, who had doubts of the leader that comes late now.
+                    let leases = leased.iter().map(|(delivery, _)| delivery.key).collect();
+                    let (shard, queue) = (summary.shard, summary.summary.queue);
+                    self.submit_anywhere(shard, Command::Unlease { queue, leases });
+                }
                 if let Some(summary) = summary {
                     self.learn(summary);
                 }

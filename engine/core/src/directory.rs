@@ -5,6 +5,7 @@
 use crate::cluster::Address;
 use crate::convert::refused;
 use crate::mesh::{Caller, MeshMessage, ShardReply, ShardRequest};
+use crate::proposals::Proposals;
 use crate::replica::{Replica, Seen};
 use crate::sessions::Origin;
 use crate::{Core, Operation, OperationId, Output};
@@ -164,7 +165,7 @@ pub(crate) struct DirectoryHost {
     pub(crate) applied: u64,
     /// Term, leader and whether it serves, as last told.
     pub(crate) seen: Seen,
-    proposed: VecDeque<(u64, u64, Caller)>,
+    proposed: Proposals<Caller>,
     changes: BTreeMap<u64, Change>,
 }
 
@@ -182,7 +183,7 @@ impl DirectoryHost {
             checkpoint_index,
             applied: checkpoint_index,
             seen: Seen::default(),
-            proposed: VecDeque::new(),
+            proposed: Proposals::default(),
             changes: BTreeMap::new(),
         }
     }
@@ -194,7 +195,7 @@ impl Core {
         let leads = self.host.as_mut().filter(|host| host.group.is_caught_up_as_leader());
         let proposed = leads.and_then(|host| {
             let (term, index) = host.group.propose(encode_commands(&[command])).ok()?;
-            host.proposed.push_back((term, index, caller));
+            host.proposed.push(term, index, caller);
             Some(())
         });
         if proposed.is_none() {
@@ -204,40 +205,37 @@ impl Core {
 
     /// The replica of the directory is another one from now on.
     pub(crate) fn replace_directory(&mut self, mut host: DirectoryHost) {
-        let Some(old) = self.host.take() else { return };
+        let Some(mut old) = self.host.take() else { return };
         host.seen = old.seen;
         host.changes = old.changes;
         self.host = Some(host);
-        for (_, _, caller) in old.proposed {
-            let refusal = Refusal::fate_unknown("the change may or may not be made; look, then retry", 1_000);
-            self.respond(Origin::Core(caller), refused(refusal));
-        }
+        self.changes_lost(old.proposed.take_all());
     }
 
     /// Applies a committed entry of the directory's log.
     pub(crate) fn directory_apply(&mut self, entry: &LogEntry) -> Result<(), overtake_base::Malformed> {
         let Some(host) = &mut self.host else { return Ok(()) };
-        let mut answers = VecDeque::new();
+        let mut answers = Vec::new();
         if !entry.data.is_empty() {
-            answers = host.directory.apply(entry.index, &entry.data)?.into();
+            answers = host.directory.apply(entry.index, &entry.data)?;
         }
         host.applied = entry.index;
         host.group.applied(entry.index);
-        while self.host.as_ref().is_some_and(|h| h.proposed.front().is_some_and(|p| p.1 <= entry.index)) {
-            let Some((term, index, caller)) = self.host.as_mut().and_then(|h| h.proposed.pop_front()) else {
-                break;
-            };
-            let ours = (term, index) == (entry.term, entry.index);
-            match answers.pop_front().filter(|_| ours) {
-                Some(answer) => self.directory_answered(caller, index, answer),
-                None => {
-                    let refusal =
-                        Refusal::fate_unknown("the change may or may not be made; look, then retry", 1_000);
-                    self.respond(Origin::Core(caller), refused(refusal));
-                }
-            }
+        let (lost, own) = host.proposed.committed(entry.term, entry.index);
+        self.changes_lost(lost);
+        match (own, answers.pop()) {
+            (Some(caller), Some(answer)) => self.directory_answered(caller, entry.index, answer),
+            (own, _) => self.changes_lost(own),
         }
         Ok(())
+    }
+
+    /// Nobody will know what became of these callers' changes.
+    fn changes_lost(&mut self, callers: impl IntoIterator<Item = Caller>) {
+        for caller in callers {
+            let refusal = Refusal::fate_unknown("the change may or may not be made; look, then retry", 1_000);
+            self.respond(Origin::Core(caller), refused(refusal));
+        }
     }
 
     fn directory_answered(&mut self, caller: Caller, index: u64, answer: DirectoryAnswer) {

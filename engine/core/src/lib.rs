@@ -29,6 +29,7 @@ mod metrics;
 pub mod page;
 mod peers;
 pub mod planner;
+mod proposals;
 mod queues;
 mod quota;
 mod receive;

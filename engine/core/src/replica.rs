@@ -6,6 +6,7 @@
 
 use crate::cache::EntryCache;
 use crate::mesh::{Caller, Read};
+use crate::proposals::Proposals;
 use bytes::Bytes;
 use core::cell::Cell;
 use overtake_base::{BlockId, Malformed, NodeId, QueueId, ShardId, UnixMillis};
@@ -32,7 +33,7 @@ pub struct Replica {
     /// What was last told of its leader.
     pub seen: Seen,
     open: VecDeque<OpenEntry>,
-    proposed: VecDeque<Proposed>,
+    proposed: Proposals<Vec<CommandCaller>>,
     /// Reads that came since the last turn's end.
     reads: Vec<(Caller, Read)>,
     /// Reads that wait for a quorum (no index yet), or for their index to be applied, in order of their numbers.
@@ -126,12 +127,6 @@ pub enum Own {
     Thaw(BlockId),
 }
 
-struct Proposed {
-    term: u64,
-    index: u64,
-    callers: Vec<CommandCaller>,
-}
-
 /// What became of a command.
 #[derive(Debug)]
 pub struct CommandDone {
@@ -171,7 +166,7 @@ impl Replica {
             machine,
             seen: Seen::default(),
             open: VecDeque::new(),
-            proposed: VecDeque::new(),
+            proposed: Proposals::default(),
             reads: Vec::new(),
             asked: VecDeque::new(),
             last_read: 0,
@@ -247,7 +242,7 @@ impl Replica {
                 |(command, caller)| CommandDone { caller, outcome: CommandOutcome::NotLeader(command) };
             done.extend(commands.into_iter().zip(callers).map(done_of));
         }
-        let lost = core::mem::take(&mut self.proposed).into_iter().flat_map(|proposed| proposed.callers);
+        let lost = self.proposed.take_all().flatten();
         done.extend(lost.map(|caller| CommandDone { caller, outcome: CommandOutcome::Unknown }));
         self.drop_reads()
     }
@@ -307,7 +302,7 @@ impl Replica {
             encode_batch(&batch, &mut entry);
             let fits = entry.len() <= self.entry_bytes_max;
             match fits.then(|| self.group.propose(Bytes::from(entry))) {
-                Some(Ok((term, index))) => self.proposed.push_back(Proposed { term, index, callers }),
+                Some(Ok((term, index))) => self.proposed.push(term, index, callers),
                 Some(Err(_)) if !self.group.is_alone() => {
                     self.tick_proposed = false;
                     for (command, caller) in batch.commands.into_iter().zip(callers) {
@@ -341,15 +336,16 @@ impl Replica {
             self.tick_proposed = false;
         }
         self.group.applied(entry.index);
-        while self.proposed.front().is_some_and(|proposed| proposed.index <= entry.index) {
-            let Some(proposed) = self.proposed.pop_front() else { break };
-            let ours = proposed.index == entry.index && proposed.term == entry.term;
-            let mut answers = if ours { core::mem::take(&mut answers) } else { Vec::new() }.into_iter();
-            for caller in proposed.callers {
-                self.lease_done(caller);
-                let outcome = answers.next().map_or(CommandOutcome::Unknown, CommandOutcome::Answered);
-                done.push(CommandDone { caller, outcome });
-            }
+        let (lost, own) = self.proposed.committed(entry.term, entry.index);
+        for caller in lost.into_iter().flatten() {
+            self.lease_done(caller);
+            done.push(CommandDone { caller, outcome: CommandOutcome::Unknown });
+        }
+        let mut answers = answers.into_iter();
+        for caller in own.into_iter().flatten() {
+            self.lease_done(caller);
+            let outcome = answers.next().map_or(CommandOutcome::Unknown, CommandOutcome::Answered);
+            done.push(CommandDone { caller, outcome });
         }
         Ok(())
     }

@@ -2,7 +2,9 @@
 
 use crate::disk::{DiskProfile, SimDisk};
 use overtake_base::{CoreId, NodeId, Now, UnixMillis};
-use overtake_core::{ColdConfig, Core, CoreConfig, Event, PeerConfig, ScrubConfig, TenantConfig};
+use overtake_core::{
+    AnswerConfig, ColdConfig, Core, CoreConfig, Event, PeerConfig, ScrubConfig, TenantConfig,
+};
 use std::collections::VecDeque;
 
 /// Wall time at virtual time 0: a fixed day, so that a seed always means the same.
@@ -45,6 +47,8 @@ pub struct NodeShape {
     pub writes_in_flight_max: usize,
     /// What stays in memory.
     pub cold: ColdConfig,
+    /// How much of its answers a client may leave unread.
+    pub answers: AnswerConfig,
     /// How fast the disk is looked through.
     pub scrub: ScrubConfig,
     /// The disks.
@@ -75,7 +79,8 @@ pub struct SimCore {
 
 /// See the module's text.
 pub struct SimNode {
-    shape: NodeShape,
+    /// What it was made as.
+    pub shape: NodeShape,
     seed: u64,
     /// Its cores.
     pub cores: Vec<SimCore>,
@@ -240,6 +245,7 @@ impl SimNode {
             snapshot_part_bytes: self.shape.snapshot_part_bytes,
             backlog_bytes_max: 64 * 1024 * 1024,
             cold: self.shape.cold,
+            answers: self.shape.answers,
             scrub: self.shape.scrub,
         }
     }

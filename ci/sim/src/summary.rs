@@ -96,7 +96,7 @@ impl Summary {
             ] {
                 summary.add(name, count);
             }
-            for (name, count) in slot.core.iter().flat_map(overtake_core::Core::cold_counts) {
+            for (name, count) in slot.core.iter().flat_map(overtake_core::Core::seldom_counts) {
                 summary.add(name, count);
             }
         }

@@ -8,7 +8,7 @@ use overtake_base::QueueConfigPatch;
 use overtake_base::limits::{BODY_BYTES_MAX, REQUEST_BYTES_MAX};
 use overtake_base::queue_config::{Backoff, RateCaps, Scheduling};
 use overtake_base::random::Random;
-use overtake_core::{ColdConfig, ScrubConfig};
+use overtake_core::{AnswerConfig, ColdConfig, ScrubConfig};
 use overtake_log::record::DATA_BYTES_MAX;
 
 /// Bytes of a segment, and of the longest entry that it is for.
@@ -237,6 +237,7 @@ impl Swarm {
             snapshot_part_bytes: 64 * 1024,
             writes_in_flight_max: draw.of(&[1, 2, 4, 8]),
             cold: cold(&mut Draw(Random::new(seed, "cold"))),
+            answers: answers(&mut Draw(Random::new(seed, "answers"))),
             scrub: scrub(&mut Draw(Random::new(seed, "scrub"))),
             disk: DiskProfile {
                 latency_ns: draw.of(&[(20_000, 60_000), (60_000, 400_000), (100_000, 5_000_000)]),
@@ -288,6 +289,18 @@ fn cold(draw: &mut Draw) -> ColdConfig {
         lead_ms: draw.of(&[0, 20, 500, 3_000]),
         slack_ms: draw.of(&[0, 100, 500]),
     }
+}
+
+/// In every third run so little that reads and receives wait for room, and received messages go back.
+fn answers(draw: &mut Draw) -> AnswerConfig {
+    let usual = AnswerConfig::default();
+    let little = AnswerConfig {
+        read_bytes: draw.of(&[0, 500, 4_000]),
+        received_bytes: draw.of(&[300, 2_000, 10_000]),
+        core_bytes: draw.of(&[1_000, 20_000]),
+        turn_bytes: draw.of(&[0, 200_000]),
+    };
+    draw.of(&[usual, usual, little])
 }
 
 /// As fast as a run is short, or hardly ever.

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use overtake_base::random::Random;
 use overtake_base::{CoreId, NodeId, Now, ShardId};
 use overtake_core::mesh::MeshMessage;
-use overtake_core::{Address, Event, Output, SessionId};
+use overtake_core::{Address, AnswerConfig, ConnectionId, Event, Output, SessionId};
 use overtake_queue::answer::Summary;
 use overtake_wire::message::{Request, Response};
 use std::collections::BTreeMap;
@@ -44,7 +44,7 @@ enum Happening {
     Mesh { to: usize, life: u64, from: Address, message: MeshMessage },
     Board { to: usize, life: u64, shard: ShardId, version: u64, summary: Summary },
     ToCore { core: usize, life: u64, session: SessionId, frame: Bytes },
-    ToClient { life: u64, session: SessionId, frame: Bytes },
+    ToClient { core: usize, life: u64, session: SessionId, frame: Bytes },
     Timer { number: u64 },
 }
 
@@ -185,7 +185,7 @@ impl World {
         let session = SessionId(self.next_session);
         let core = self.random.below(self.node.cores.len() as u64) as usize;
         self.sessions.insert(session, core);
-        self.deliver(core, Event::SessionOpened { session });
+        self.deliver(core, Event::SessionOpened { session, connection: ConnectionId(0) });
         session
     }
 
@@ -268,7 +268,8 @@ impl World {
             {
                 self.deliver(core, Event::Frame { session, frame });
             }
-            Happening::ToClient { life, session, frame } if alive(life) => {
+            Happening::ToClient { core, life, session, frame } if alive(life) => {
+                self.taken(core, session, size_of::<u32>() + frame.len());
                 if let (true, Ok((request, response))) =
                     (self.sessions.contains_key(&session), overtake_wire::decode_response(&frame))
                 {
@@ -323,7 +324,7 @@ impl World {
                 let delay_ns = self.client_delay_ns();
                 let at = self.arrival(1, session.0, 0, delay_ns);
                 let frame = frame.slice(size_of::<u32>()..);
-                self.schedule(at, Happening::ToClient { life, session, frame });
+                self.schedule(at, Happening::ToClient { core, life, session, frame });
             }
             Output::CloseSession { session, reason, .. } => {
                 self.fatal = Some(format!("{session:?} was closed though it did nothing wrong: {reason}"));
@@ -371,6 +372,14 @@ impl World {
         self.node.cores[core].inbox.push_back(event);
         let after_ns = self.random.below(TURN_DELAY_NS);
         self.schedule_turn(core, self.time_ns + after_ns);
+    }
+
+    /// The client has read an answer. Where room for answers is plentiful that is not worth a turn.
+    fn taken(&mut self, core: usize, session: SessionId, bytes: usize) {
+        self.node.cores[core].inbox.push_back(Event::Taken { session, bytes });
+        if self.node.shape.answers != AnswerConfig::default() {
+            self.schedule_turn(core, self.time_ns);
+        }
     }
 
     /// Schedules a turn of the core, unless there is an earlier one.

@@ -1,7 +1,7 @@
 //! Several nodes' contract in virtual time: quorum commits, failover, restarts.
 
 use overtake_base::MessageId;
-use overtake_core::{ColdConfig, ScrubConfig, SessionId};
+use overtake_core::{AnswerConfig, ColdConfig, ScrubConfig, SessionId};
 use overtake_sim::arena::Arena as _;
 use overtake_sim::cluster::world::ClusterWorld;
 use overtake_sim::disk::DiskProfile;
@@ -29,6 +29,7 @@ fn shape(cores: u16, shards: u16) -> NodeShape {
         snapshot_part_bytes: 64 * 1024,
         writes_in_flight_max: 4,
         cold: ColdConfig { lane_file_bytes: 1024 * 1024, ..ColdConfig::of_cores(cores) },
+        answers: AnswerConfig::default(),
         scrub: ScrubConfig::default(),
         disk: DiskProfile::default(),
     }

@@ -29,7 +29,7 @@ fn cold_shape(shards: u16) -> NodeShape {
 /// How often something happened to cold messages.
 fn count(client: &Client, name: &str) -> u64 {
     let cores = client.world.node.cores.iter().filter_map(|slot| slot.core.as_ref());
-    let counts = cores.flat_map(overtake_core::Core::cold_counts);
+    let counts = cores.flat_map(overtake_core::Core::seldom_counts);
     counts.filter(|(counted, _)| *counted == name).map(|(_, count)| count).sum()
 }
 

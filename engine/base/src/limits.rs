@@ -109,6 +109,8 @@ pub const BLOCK_PAYLOAD_PREFIX_BYTES: u32 = 8;
 
 /// Requests of one session that have no answer yet, waiting receives among them.
 pub const SESSION_REQUESTS_MAX: usize = 16_384;
+/// Requests of one connection that wait until its client has taken earlier answers.
+pub const PARKED_REQUESTS_MAX: usize = 1_024;
 /// Messages of one page of a listing, in bytes; one message always passes.
 pub const PAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// What a listed message takes beside its payload and texts, in bytes.

@@ -52,8 +52,35 @@ pub struct CoreConfig {
     pub backlog_bytes_max: usize,
     /// What is kept in memory, and what goes into blocks.
     pub cold: ColdConfig,
+    /// How many bytes of answers may be on their way to clients.
+    pub answers: AnswerConfig,
     /// How fast what is on disk is looked through.
     pub scrub: ScrubConfig,
+}
+
+/// How many bytes of answers may be on their way to clients of one core.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AnswerConfig {
+    /// On one connection, for a read to be begun; half of it, for a receive.
+    pub read_bytes: usize,
+    /// On one connection, for received messages to be added to what its client has not taken.
+    pub received_bytes: usize,
+    /// On all connections together, for a read to be begun on one that has not taken its answers.
+    pub core_bytes: usize,
+    /// What reads begun in one turn may take together; one of any size always may.
+    pub turn_bytes: usize,
+}
+
+impl Default for AnswerConfig {
+    /// Together less than what the transport keeps for one connection before it cuts a stream off.
+    fn default() -> Self {
+        Self {
+            read_bytes: 16 * 1024 * 1024,
+            received_bytes: 24 * 1024 * 1024,
+            core_bytes: 256 * 1024 * 1024,
+            turn_bytes: 6 * 1024 * 1024,
+        }
+    }
 }
 
 /// How fast what is on disk is looked through for damage.

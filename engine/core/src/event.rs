@@ -12,15 +12,23 @@ use overtake_queue::answer::Summary;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SessionId(pub u64);
 
+/// One connection of a client to this core, which may carry several sessions. Numbers are given by the shell and never
+/// used twice.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct ConnectionId(pub u64);
+
 /// Something that happened.
 #[derive(Debug)]
 pub enum Event {
-    /// A client opened a session.
-    SessionOpened { session: SessionId },
+    /// A client opened a session on a connection.
+    SessionOpened { session: SessionId, connection: ConnectionId },
     /// A whole frame arrived, without its length prefix.
     Frame { session: SessionId, frame: Bytes },
     /// The session is gone; nothing more will come from it and nothing can be sent to it.
     SessionClosed { session: SessionId },
+    /// Answers of the session are off the shell's hands: taken by the network, or dropped. In the end that is each byte of
+    /// each [`Output::Frame`], also of sessions that are closed; none is told twice.
+    Taken { session: SessionId, bytes: usize },
     /// Another core says something. Messages of one core arrive in the order sent, those of another node between a
     /// [`Event::PeerUp`] and the next [`Event::PeerDown`] of it.
     Mesh { from: Address, message: MeshMessage },

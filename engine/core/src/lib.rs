@@ -5,6 +5,7 @@
 //! committed, and publishes heads that moved. No clock, disk, socket, thread or randomness in here: the shell and the
 //! simulator carry those, and the same events always give the same outputs.
 
+mod answers;
 mod blocks;
 pub mod cache;
 mod calls;
@@ -47,10 +48,13 @@ mod view;
 mod waiting;
 
 pub use cluster::Address;
-pub use config::{ColdConfig, CoreConfig, PeerConfig, Rights, ScrubConfig, TenantConfig, TokenConfig};
+pub use config::{
+    AnswerConfig, ColdConfig, CoreConfig, PeerConfig, Rights, ScrubConfig, TenantConfig, TokenConfig,
+};
 pub use convert::{dead_letter, peeked};
-pub use event::{Event, Output, SessionId};
+pub use event::{ConnectionId, Event, Output, SessionId};
 
+use crate::answers::Answers;
 use crate::calls::{LocalReply, PendingCall};
 use crate::clock::ShardClock;
 use crate::cluster::ClusterMap;
@@ -144,6 +148,7 @@ pub struct Core {
     pub(crate) view: HeadView,
     pub(crate) schedulers: Map<QueueId, Scheduler>,
     pub(crate) sessions: Sessions,
+    pub(crate) answers: Answers,
     pub(crate) operations: Map<OperationId, Operation>,
     pub(crate) calls: Map<u64, PendingCall>,
     /// Calls in the order in which their time is over.
@@ -209,6 +214,7 @@ impl Core {
             view: HeadView::default(),
             schedulers: Map::default(),
             sessions: Sessions::default(),
+            answers: Answers::new(config.answers),
             operations: Map::default(),
             calls: Map::default(),
             call_ends: VecDeque::new(),
@@ -241,9 +247,10 @@ impl Core {
     pub fn step(&mut self, now: Now, event: Event, outputs: &mut Vec<Output>) {
         self.set_now(now);
         match event {
-            Event::SessionOpened { session } => self.open_session(session),
+            Event::SessionOpened { session, connection } => self.open_session(session, connection),
             Event::Frame { session, frame } => self.frame(session, &frame),
             Event::SessionClosed { session } => self.close_session(session),
+            Event::Taken { session, bytes } => self.answers.taken(session, bytes),
             Event::Mesh { from, message } => self.mesh(from, message),
             Event::PeerUp { peer } => self.peer_up(peer),
             Event::PeerDown { peer } => self.peer_down(peer),
@@ -263,6 +270,7 @@ impl Core {
         self.expire_timers();
         self.ask_for_room();
         self.expire_calls();
+        self.start_parked();
         self.tick_repairs();
         self.tick_groups();
         self.manage_cold();
@@ -301,7 +309,8 @@ impl Core {
         let heads = self.telling.next_wake();
         let scrub = self.scrub.next_wake().filter(|_| !self.stopping && self.storage.is_running());
         let disk = [self.storage.next_wake(), self.cold.next_wake(), scrub];
-        let rebuilding = [self.snapshots.next_wake(), self.next_repair_ns()];
+        let parked = self.answers.wants_turn().then_some(self.now.monotonic_ns);
+        let rebuilding = [parked, self.snapshots.next_wake(), self.next_repair_ns()];
         let own = [shard_deadline, ask, self.timers.next(), tick, call_end, heads];
         own.into_iter().chain(disk).chain(rebuilding).flatten().min()
     }
@@ -385,6 +394,7 @@ impl Core {
         self.stopping = true;
         self.stop_by_ns = self.now.monotonic_ns + STOP_PATIENCE_NS;
         self.hand_over_by_ns = self.now.monotonic_ns + HAND_OVER_NS;
+        self.end_parked();
         self.end_waits();
         if !self.map.is_single() {
             self.hand_over();

@@ -12,6 +12,8 @@ const QUEUES_SHOWN_MAX: usize = 200;
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Counters {
     pub requests: u64,
+    pub requests_parked: u64,
+    pub receives_turned_back: u64,
     pub enqueued: u64,
     pub deliveries: u64,
     pub acked: u64,
@@ -46,9 +48,9 @@ impl Counters {
 }
 
 impl Core {
-    /// What happened to cold messages since this core started, by name, so that a run without any is seen.
+    /// What happens seldom, since this core started, by name, so that a run without any of it is seen.
     #[must_use]
-    pub fn cold_counts(&self) -> [(&'static str, u64); 10] {
+    pub fn seldom_counts(&self) -> [(&'static str, u64); 12] {
         let counters = &self.counters;
         let lanes = self.storage.lanes().map(overtake_log::lanes::Lanes::usage).unwrap_or_default();
         [
@@ -62,6 +64,8 @@ impl Core {
             ("bytes looked through", counters.scrubbed_bytes),
             ("passes over the disk", counters.scrub_passes),
             ("places found damaged before they were needed", counters.damage_found),
+            ("requests that waited for answers to be read", counters.requests_parked),
+            ("receives whose messages went back unread", counters.receives_turned_back),
         ]
     }
 
@@ -74,6 +78,8 @@ impl Core {
         let counters = &self.counters;
         let counted = [
             ("overtake_requests_total", counters.requests),
+            ("overtake_requests_parked_total", counters.requests_parked),
+            ("overtake_receives_turned_back_total", counters.receives_turned_back),
             ("overtake_enqueued_total", counters.enqueued),
             ("overtake_deliveries_total", counters.deliveries),
             ("overtake_acked_total", counters.acked),

@@ -311,13 +311,16 @@ impl Core {
         }
     }
 
-    /// Hands messages to whoever asked; where nobody is there any more, their leases are undone.
-    pub(crate) fn respond_received(&mut self, origin: Origin, queue: QueueId, messages: Vec<Delivered>) {
-        if self.is_wanted(origin) {
-            self.respond(origin, Response::Received { messages });
-        } else {
+    /// Hands messages to whoever asked; where nobody is there any more, or has not taken earlier ones, their leases are
+    /// undone.
+    pub(crate) fn respond_received(&mut self, origin: Origin, queue: QueueId, mut messages: Vec<Delivered>) {
+        let over = matches!(origin, Origin::Session { session, .. } if self.answers.is_over(session));
+        if over || !self.is_wanted(origin) {
+            self.counters.receives_turned_back += u64::from(over);
             self.unlease(queue, &messages);
+            messages.clear();
         }
+        self.respond(origin, Response::Received { messages });
     }
 
     fn unlease(&mut self, queue: QueueId, messages: &[Delivered]) {

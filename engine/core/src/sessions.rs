@@ -4,7 +4,7 @@ use crate::convert::refused;
 use crate::identity::{Identity, Tenant};
 use crate::mesh::{Caller, MeshMessage};
 use crate::receive::ReceiveAt;
-use crate::{Core, OperationId, Output, SessionId};
+use crate::{ConnectionId, Core, OperationId, Output, SessionId};
 use bytes::Bytes;
 use overtake_base::hash::Map;
 use overtake_base::limits::SESSION_REQUESTS_MAX;
@@ -62,7 +62,8 @@ impl Sessions {
 }
 
 impl Core {
-    pub(crate) fn open_session(&mut self, session: SessionId) {
+    pub(crate) fn open_session(&mut self, session: SessionId, connection: ConnectionId) {
+        self.answers.opened(session, connection);
         let identity = Identity::anonymous(&self.config);
         self.sessions.all.insert(session, Session { identity, ..Session::default() });
         self.sessions.count += 1;
@@ -71,6 +72,7 @@ impl Core {
     pub(crate) fn close_session(&mut self, session: SessionId) {
         let Some(closed) = self.sessions.all.remove(&session) else { return };
         self.sessions.count -= 1;
+        self.answers.closed(session);
         for at in closed.receives.into_values() {
             self.cancel_receive(at);
         }
@@ -82,6 +84,8 @@ impl Core {
             Ok((_, Request::CancelReceive { request })) => {
                 if let Some(at) = state.receives.remove(&request) {
                     self.cancel_receive(at);
+                } else {
+                    self.cancel_parked(session, request);
                 }
             }
             Ok((request, body)) => {
@@ -134,7 +138,7 @@ impl Core {
             // Anybody may ask, but names of queues are only for those who may read them: no tenant's name is empty.
             let reader = state.identity.as_ref().filter(|identity| identity.rights.read);
             let tenant = reader.map_or_else(|| "".into(), |identity| identity.tenant.clone());
-            return self.execute(origin, &tenant, body);
+            return self.execute_in_room(session, request, tenant, body);
         }
         let Some(identity) = state.identity.clone() else {
             let detail = "this server needs a token";
@@ -143,7 +147,7 @@ impl Core {
         if let Err(refusal) = identity.may(&body).and_then(|()| body.validate()) {
             return self.respond(origin, refused(refusal));
         }
-        self.execute(origin, &identity.tenant, body);
+        self.execute_in_room(session, request, identity.tenant, body);
     }
 
     fn welcome(&self) -> Response {
@@ -209,6 +213,7 @@ impl Core {
     pub(crate) fn respond(&mut self, origin: Origin, response: Response) {
         match origin {
             Origin::Session { session, request } => {
+                self.answers.finished(session, request);
                 let Some(state) = self.sessions.all.get_mut(&session) else { return };
                 state.receives.remove(&request);
                 state.under_way -= 1;
@@ -220,6 +225,7 @@ impl Core {
                     let refusal = Refusal::internal("the answer is larger than a frame may be");
                     overtake_wire::encode_response(request, &refused(refusal), &mut frame);
                 }
+                self.answers.sent(session, frame.len());
                 self.out.push(Output::Frame { session, frame: frame.into() });
             }
             Origin::Core(caller) if caller.at == self.me => self.forward_replied(caller.call, response),

@@ -15,6 +15,10 @@ use std::time::Instant;
 #[derive(Default)]
 pub(crate) struct Sink {
     pub(crate) events: VecDeque<TransportEvent>,
+    /// Bytes of answers that are off our hands, by session. Not among `events`, since few of them are worth a turn.
+    pub(crate) taken: Map<u64, usize>,
+    /// The sum of `taken`.
+    pub(crate) taken_bytes: usize,
     /// The connection slot of each open session.
     pub(crate) places: Map<u64, usize>,
     next_session: u64,
@@ -22,6 +26,8 @@ pub(crate) struct Sink {
 
 pub(crate) struct Connection {
     handle: ConnectionHandle,
+    /// Never used twice, as handles are.
+    number: u64,
     quic: quinn_proto::Connection,
     pub(crate) place: Option<Place>,
     pub(crate) established: bool,
@@ -29,6 +35,12 @@ pub(crate) struct Connection {
     sessions: Vec<Session>,
     /// A session may have answers that QUIC can take now.
     write_wanted: bool,
+    /// The turn that `frames_left` is for.
+    turn: u64,
+    /// How many frames it may still hand out in that turn, so that one client full of requests keeps nobody waiting.
+    frames_left: u32,
+    /// The session that was read last of those that had waited: streams take turns as connections do.
+    read_last: u64,
     stopping: bool,
     /// What is set in the timers for this connection.
     pub(crate) due: Option<Instant>,
@@ -37,14 +49,23 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn new(handle: ConnectionHandle, quic: quinn_proto::Connection, place: Option<Place>) -> Self {
+    pub(crate) fn new(
+        handle: ConnectionHandle,
+        number: u64,
+        quic: quinn_proto::Connection,
+        place: Option<Place>,
+    ) -> Self {
         Self {
             handle,
+            number,
             quic,
             place,
             established: false,
             sessions: Vec::new(),
             write_wanted: false,
+            turn: 0,
+            frames_left: 0,
+            read_last: 0,
             stopping: false,
             due: None,
             in_pump_queue: false,
@@ -71,7 +92,11 @@ impl Connection {
     }
 
     /// Does what follows from datagrams, timeouts and writes. Returns true when the connection is gone for good.
-    pub(crate) fn pump(&mut self, now: Instant, endpoint: &mut Endpoint, sink: &mut Sink) -> bool {
+    pub(crate) fn pump(&mut self, now: Instant, turn: u64, endpoint: &mut Endpoint, sink: &mut Sink) -> bool {
+        if self.turn != turn {
+            self.turn = turn;
+            self.frames_left = limits::FRAMES_PER_TURN;
+        }
         while let Some(event) = self.quic.poll() {
             match event {
                 Event::Connected => self.established = true,
@@ -80,7 +105,10 @@ impl Connection {
                 Event::HandshakeDataReady | Event::DatagramReceived | Event::DatagramsUnblocked => {}
             }
         }
-        while let Some(resumed) = self.sessions.iter().position(|session| session.input == Input::Resumed) {
+        while self.frames_left > 0
+            && let Some(resumed) = self.next_resumed()
+        {
+            self.read_last = self.sessions[resumed].number;
             self.sessions[resumed].input = Input::Reading;
             self.read(resumed, now, sink);
         }
@@ -99,6 +127,18 @@ impl Connection {
             }
         }
         false
+    }
+
+    /// The next in turn of the sessions that are to be read.
+    fn next_resumed(&self) -> Option<usize> {
+        let resumed = self.sessions.iter().enumerate().filter(|(_, session)| session.input == Input::Resumed);
+        let next = resumed.min_by_key(|(_, session)| (session.number <= self.read_last, session.number));
+        next.map(|(index, _)| index)
+    }
+
+    /// True where there is more to read than its turns allowed.
+    pub(crate) fn wants_turn(&self) -> bool {
+        self.sessions.iter().any(|session| session.input == Input::Resumed)
     }
 
     fn stream_event(&mut self, event: StreamEvent, now: Instant, sink: &mut Sink) {
@@ -134,7 +174,11 @@ impl Connection {
         sink.next_session += 1;
         sink.places.insert(number, self.handle.0);
         let remote = self.quic.remote_address();
-        sink.events.push_back(TransportEvent::SessionOpened { session: number, remote });
+        sink.events.push_back(TransportEvent::SessionOpened {
+            session: number,
+            connection: self.number,
+            remote,
+        });
         self.sessions.push(Session::new(number, stream));
         let index = self.sessions.len() - 1;
         if self.stopping {
@@ -149,7 +193,7 @@ impl Connection {
         let end = match session.input {
             Input::Reading => {
                 let number = session.number;
-                session.read(&mut self.quic, now, |frame| {
+                session.read(&mut self.quic, now, &mut self.frames_left, |frame| {
                     sink.events.push_back(TransportEvent::Frame { session: number, frame });
                 })
             }
@@ -158,6 +202,7 @@ impl Connection {
         };
         match end {
             ReadEnd::Open => {}
+            ReadEnd::TurnOver => self.sessions[index].input = Input::Resumed,
             ReadEnd::Ended => self.end(index, sink),
             ReadEnd::Malformed => self.fail(index, code::FRAME, sink),
         }
@@ -179,6 +224,7 @@ impl Connection {
         let session = self.sessions.swap_remove(index);
         session.stop_reading(&mut self.quic, code);
         session.reset(&mut self.quic, code);
+        sink.taken(session.number, session.backlog_bytes());
         if session.input != Input::Ended {
             sink.closed(session.number);
         }
@@ -186,6 +232,7 @@ impl Connection {
 
     fn end_all(&mut self, sink: &mut Sink) {
         for session in self.sessions.drain(..) {
+            sink.taken(session.number, session.backlog_bytes());
             if session.input != Input::Ended {
                 sink.closed(session.number);
             }
@@ -194,9 +241,10 @@ impl Connection {
 
     /// Takes an answer for an open session.
     pub(crate) fn send(&mut self, number: u64, frame: Bytes, sink: &mut Sink) {
-        let Some(index) = self.open_session(number) else { return };
+        let Some(index) = self.open_session(number) else { return sink.taken(number, frame.len()) };
         let waiting: usize = self.sessions.iter().map(Session::backlog_bytes).sum();
         if waiting + frame.len() > limits::UNREAD_MAX_BYTES {
+            sink.taken(number, frame.len());
             self.fail(index, code::UNREAD, sink);
             return;
         }
@@ -242,7 +290,10 @@ impl Connection {
         }
         let mut index = 0;
         while let Some(session) = self.sessions.get_mut(index) {
-            match session.write(&mut self.quic, now) {
+            let mut taken = 0;
+            let end = session.write(&mut self.quic, now, &mut taken);
+            sink.taken(session.number, taken);
+            match end {
                 WriteEnd::Empty if session.input == Input::Ended => {
                     session.finish(&mut self.quic);
                     self.sessions.swap_remove(index);
@@ -251,7 +302,7 @@ impl Connection {
                 WriteEnd::Empty | WriteEnd::Blocked => index += 1,
             }
         }
-        self.stopping || self.sessions.iter().any(|session| session.input == Input::Resumed)
+        self.stopping || self.wants_turn()
     }
 
     pub(crate) fn poll_transmit(
@@ -265,6 +316,21 @@ impl Connection {
 }
 
 impl Sink {
+    /// Notes that bytes of a session's answers are off our hands: taken by QUIC, or dropped.
+    pub(crate) fn taken(&mut self, session: u64, bytes: usize) {
+        if bytes > 0 {
+            *self.taken.entry(session).or_default() += bytes;
+            self.taken_bytes += bytes;
+        }
+    }
+
+    /// Puts what was noted among the events.
+    pub(crate) fn tell_taken(&mut self) {
+        self.taken_bytes = 0;
+        self.events
+            .extend(self.taken.drain().map(|(session, bytes)| TransportEvent::Taken { session, bytes }));
+    }
+
     fn closed(&mut self, session: u64) {
         self.places.remove(&session);
         self.events.push_back(TransportEvent::SessionClosed { session });

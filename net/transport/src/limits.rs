@@ -16,6 +16,10 @@ pub const UNREAD_PAUSE_BYTES: usize = 1024 * 1024;
 /// Answers waiting on all streams of one connection above which the stream that adds more is cut off. Room for what
 /// the requests of a full window may ask for.
 pub const UNREAD_MAX_BYTES: usize = 64 * 1024 * 1024;
+/// Frames that one connection may hand out in a turn of its core; the rest waits for the next turn.
+pub const FRAMES_PER_TURN: u32 = 256;
+/// Bytes of answers off our hands that are worth a turn of their own; fewer are told with something else.
+pub const TAKEN_TELL_BYTES: usize = 256 * 1024;
 /// How long a stream may neither take a byte of an answer nor complete a request it began.
 pub const STALL: Duration = Duration::from_secs(30);
 /// A connection from which nothing comes for so long is dropped. Clients that wait send keep-alives.

@@ -14,7 +14,7 @@ pub(crate) enum Input {
     Reading,
     /// Too many answers are unread; what the client sends stays in QUIC, whose flow control then stops it.
     Paused,
-    /// Unread answers have become few again: to be read at the next pump.
+    /// To be read at the next pump: unread answers have become few again, or a turn was over before all was read.
     Resumed,
     /// The session is closed for the outside; only `backlog` remains.
     Ended,
@@ -25,6 +25,8 @@ pub(crate) enum Input {
 pub(crate) enum ReadEnd {
     /// More may come.
     Open,
+    /// The turn is over; more is there already.
+    TurnOver,
     /// The client finished or reset its side.
     Ended,
     /// A frame that cannot be.
@@ -47,6 +49,8 @@ pub(crate) struct Session {
     pub(crate) stream: StreamId,
     pub(crate) input: Input,
     splitter: FrameSplitter,
+    /// The client has ended its side; what `splitter` holds is still to be handed out.
+    finished: bool,
     /// Since when `splitter` holds the start of a frame without completing one.
     partial_since: Option<Instant>,
     backlog: VecDeque<Bytes>,
@@ -62,6 +66,7 @@ impl Session {
             stream,
             input: Input::Reading,
             splitter: FrameSplitter::for_requests(),
+            finished: false,
             partial_since: None,
             backlog: VecDeque::new(),
             backlog_bytes: 0,
@@ -69,30 +74,43 @@ impl Session {
         }
     }
 
-    /// Reads what has come and hands out whole frames.
+    /// Reads what has come and hands out whole frames, at most `frames_left` of them, from which it takes them.
     pub(crate) fn read(
         &mut self,
         quic: &mut quinn_proto::Connection,
         now: Instant,
+        frames_left: &mut u32,
         mut frame: impl FnMut(Bytes),
     ) -> ReadEnd {
-        let mut stream = quic.recv_stream(self.stream);
-        let Ok(chunks) = stream.read(true) else { return ReadEnd::Open };
-        let end = if take_chunks(chunks, &mut self.splitter) { ReadEnd::Ended } else { ReadEnd::Open };
+        // First what an earlier turn left: only then is more taken, so that what is held stays within a stream's window.
+        let mut more = true;
         loop {
-            match self.splitter.next_frame() {
-                Ok(Some(whole)) => {
-                    self.partial_since = None;
-                    frame(whole);
+            while *frames_left > 0 {
+                match self.splitter.next_frame() {
+                    Ok(Some(whole)) => {
+                        *frames_left -= 1;
+                        self.partial_since = None;
+                        frame(whole);
+                    }
+                    Ok(None) => break,
+                    Err(_) => return ReadEnd::Malformed,
                 }
-                Ok(None) => break,
-                Err(_) => return ReadEnd::Malformed,
+            }
+            if *frames_left == 0 {
+                return ReadEnd::TurnOver;
+            }
+            if !core::mem::take(&mut more) {
+                break;
+            }
+            let mut stream = quic.recv_stream(self.stream);
+            if let Ok(chunks) = stream.read(true) {
+                self.finished |= take_chunks(chunks, &mut self.splitter);
             }
         }
         if !self.splitter.is_empty() {
             self.partial_since.get_or_insert(now);
         }
-        end
+        if self.finished { ReadEnd::Ended } else { ReadEnd::Open }
     }
 
     /// True where the client has given up its side of the stream; asked while nothing is read.
@@ -109,8 +127,14 @@ impl Session {
         self.backlog_bytes
     }
 
-    /// Hands as many answers to QUIC as it takes, then pauses or resumes reading by what is left.
-    pub(crate) fn write(&mut self, quic: &mut quinn_proto::Connection, now: Instant) -> WriteEnd {
+    /// Hands as many answers to QUIC as it takes, then pauses or resumes reading by what is left. Adds to `taken` what
+    /// it took, in bytes.
+    pub(crate) fn write(
+        &mut self,
+        quic: &mut quinn_proto::Connection,
+        now: Instant,
+        taken: &mut usize,
+    ) -> WriteEnd {
         let mut stream = quic.send_stream(self.stream);
         let end = loop {
             if self.backlog.is_empty() {
@@ -121,6 +145,7 @@ impl Session {
                 Ok(written) => {
                     self.backlog.drain(..written.chunks);
                     self.backlog_bytes -= written.bytes;
+                    *taken += written.bytes;
                     self.blocked_since = None;
                 }
                 Err(WriteError::Blocked) => {

@@ -22,6 +22,8 @@ pub enum TransportEvent {
     SessionOpened {
         /// Its number from now on.
         session: u64,
+        /// The number of its connection, never used twice.
+        connection: u64,
         /// Where the client is.
         remote: SocketAddr,
     },
@@ -36,6 +38,14 @@ pub enum TransportEvent {
     SessionClosed {
         /// Which.
         session: u64,
+    },
+    /// Answers are off our hands: QUIC took them, or they were dropped. In the end that is each byte that was given to
+    /// [`Transport::send`], also of sessions that are closed. A little is told only when something else is.
+    Taken {
+        /// Of which session.
+        session: u64,
+        /// How many bytes since it was last told.
+        bytes: usize,
     },
 }
 
@@ -69,6 +79,10 @@ pub struct Transport {
     admission: Admission,
     sink: Sink,
     pump_queue: VecDeque<usize>,
+    /// Connections that had more to read than their turn allowed.
+    next_turn: VecDeque<usize>,
+    turn: u64,
+    connections_made: u64,
     transmit_queue: VecDeque<usize>,
     /// Datagrams that no connection sends.
     responses: VecDeque<(Transmit, Vec<u8>)>,
@@ -94,6 +108,9 @@ impl Transport {
             admission: Admission::new(config.admission),
             sink: Sink::default(),
             pump_queue: VecDeque::new(),
+            next_turn: VecDeque::new(),
+            turn: 0,
+            connections_made: 0,
             transmit_queue: VecDeque::new(),
             responses: VecDeque::new(),
             scratch: Vec::new(),
@@ -151,11 +168,13 @@ impl Transport {
                 match self.endpoint.accept(incoming, now, &mut self.scratch, Some(server.clone())) {
                     Ok((handle, quic)) => {
                         self.admission.accepted(place);
+                        self.connections_made += 1;
                         let slot = handle.0;
                         if self.connections.len() <= slot {
                             self.connections.resize_with(slot + 1, || None);
                         }
-                        self.connections[slot] = Some(Box::new(Connection::new(handle, quic, place)));
+                        self.connections[slot] =
+                            Some(Box::new(Connection::new(handle, self.connections_made, quic, place)));
                         self.wake(slot);
                     }
                     Err(error) => {
@@ -185,6 +204,13 @@ impl Transport {
         }
     }
 
+    /// Begins a turn, in which each connection may hand out a bounded number of frames again: a client that sends
+    /// requests without end gets its turns, and no more.
+    pub fn begin_turn(&mut self) {
+        self.turn += 1;
+        self.pump_queue.append(&mut self.next_turn);
+    }
+
     /// Runs every timer that is due.
     pub fn timeout(&mut self, now: Instant) {
         while let Some(slot) = self.timers.take_due(now) {
@@ -202,14 +228,19 @@ impl Transport {
         self.timers.next()
     }
 
-    /// The next thing that happened.
+    /// The next thing that happened in this turn.
     pub fn poll_event(&mut self, now: Instant) -> Option<TransportEvent> {
         loop {
             if let Some(event) = self.sink.events.pop_front() {
                 return Some(event);
             }
-            let slot = self.pump_queue.pop_front()?;
-            self.pump(slot, now);
+            if let Some(slot) = self.pump_queue.pop_front() {
+                self.pump(slot, now);
+            } else if self.sink.taken_bytes > 0 {
+                self.sink.tell_taken();
+            } else {
+                return None;
+            }
         }
     }
 
@@ -217,7 +248,7 @@ impl Transport {
         let Some(connection) = self.connections.get_mut(slot).and_then(Option::as_mut) else { return };
         connection.in_pump_queue = false;
         let was_established = connection.established;
-        let gone = connection.pump(now, &mut self.endpoint, &mut self.sink);
+        let gone = connection.pump(now, self.turn, &mut self.endpoint, &mut self.sink);
         if connection.established && !was_established {
             self.admission.established();
         }
@@ -226,6 +257,10 @@ impl Transport {
             self.timers.set(slot, connection.due, None);
             self.connections[slot] = None;
         } else {
+            if connection.wants_turn() {
+                connection.in_pump_queue = true;
+                self.next_turn.push_back(slot);
+            }
             // Reading and closing make datagrams.
             if !core::mem::replace(&mut connection.in_transmit_queue, true) {
                 self.transmit_queue.push_back(slot);
@@ -233,10 +268,13 @@ impl Transport {
         }
     }
 
-    /// True where [`Self::poll_event`] has something to do.
+    /// True where a turn has something to do: [`Self::poll_event`] now, or after [`Self::begin_turn`].
     #[must_use]
     pub fn has_events(&self) -> bool {
-        !self.sink.events.is_empty() || !self.pump_queue.is_empty()
+        !self.sink.events.is_empty()
+            || !self.pump_queue.is_empty()
+            || !self.next_turn.is_empty()
+            || self.sink.taken_bytes >= limits::TAKEN_TELL_BYTES
     }
 
     /// True where [`Self::poll_transmit`] has something to do.
@@ -247,7 +285,10 @@ impl Transport {
 
     /// Sends a frame, length prefix included, on a session. Dropped where the session is closed.
     pub fn send(&mut self, session: u64, frame: Bytes) {
-        self.with_session(session, |connection, sink| connection.send(session, frame, sink));
+        let bytes = frame.len();
+        if !self.with_session(session, |connection, sink| connection.send(session, frame, sink)) {
+            self.sink.taken(session, bytes);
+        }
     }
 
     /// Closes a session: no more requests are read, what was sent before still goes out, then the stream is finished.
@@ -256,13 +297,15 @@ impl Transport {
         self.with_session(session, |connection, sink| connection.close_session(session, code, sink));
     }
 
-    fn with_session(&mut self, session: u64, act: impl FnOnce(&mut Connection, &mut Sink)) {
-        let Some(slot) = self.sink.places.get(&session).copied() else { return };
-        let Some(connection) = self.connections.get_mut(slot).and_then(Option::as_mut) else { return };
+    /// False where the session is closed.
+    fn with_session(&mut self, session: u64, act: impl FnOnce(&mut Connection, &mut Sink)) -> bool {
+        let Some(slot) = self.sink.places.get(&session).copied() else { return false };
+        let Some(connection) = self.connections.get_mut(slot).and_then(Option::as_mut) else { return false };
         act(connection, &mut self.sink);
         if !core::mem::replace(&mut connection.in_transmit_queue, true) {
             self.transmit_queue.push_back(slot);
         }
+        true
     }
 
     /// Puts the next datagrams into `buf`: the first `size` bytes, in at most `segments_max` segments of

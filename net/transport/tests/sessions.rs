@@ -184,6 +184,69 @@ fn more_unread_answers_than_are_kept_end_the_session() {
 }
 
 #[test]
+fn every_byte_of_an_answer_is_told_as_taken_once_whatever_becomes_of_it() {
+    let mut net = Network::new(21, 1);
+    net.echo = false;
+    let (reads, deaf, leaves) =
+        (net.connect("10.0.0.9:1000"), net.connect("10.0.0.9:1001"), net.connect("10.0.0.9:1002"));
+    net.run_until(|net| net.clients.iter().all(|client| client.connected));
+    net.clients[deaf].reads = false;
+    net.clients[leaves].reads = false;
+    for client in [reads, deaf, leaves] {
+        net.open(client, vec![with_prefix(b"hello")]);
+    }
+    net.run_until(|net| net.seen[0].frames.len() == 3);
+    let answer = with_prefix(&vec![0; 7 << 20]);
+    let mut sent = [0usize; 3];
+    for _ in 0..12 {
+        for session in 0..3u64 {
+            sent[session as usize] += answer.len();
+            net.cores[0].send(session, answer.clone());
+        }
+    }
+    net.run(seconds(1));
+    let now = net.now;
+    net.clients[leaves].quic.close(now, 0u32.into(), bytes::Bytes::new());
+    net.run(seconds(4));
+    // Also of what comes after the end.
+    for session in 0..3u64 {
+        sent[session as usize] += answer.len();
+        net.cores[0].send(session, answer.clone());
+    }
+    net.cores[0].stop();
+    net.cores[0].abort(now);
+    net.run(seconds(70));
+    for (session, bytes) in sent.into_iter().enumerate() {
+        assert_eq!(net.seen[0].taken.get(&(session as u64)), Some(&bytes), "session {session}");
+    }
+}
+
+#[test]
+fn a_client_full_of_requests_gets_its_turns_and_no_more() {
+    let mut net = Network::new(22, 1);
+    net.echo = false;
+    let client = net.connect("10.0.0.9:1000");
+    net.run_until(|net| net.clients[client].connected);
+    let many = 4 * limits::FRAMES_PER_TURN as usize;
+    let mut expected = Vec::new();
+    for stream in 0..4u64 {
+        let frames: Vec<_> = (0..many as u64).map(|i| with_prefix(&payload(stream << 32 | i, 20))).collect();
+        expected.push(frames.iter().map(|frame| frame.slice(4..)).collect::<Vec<_>>());
+        let id = net.open(client, vec![frames.concat().into()]);
+        net.run_until(|net| net.clients[client].streams[&id].to_send.is_empty());
+        net.clients[client].quic.send_stream(id).finish().unwrap();
+    }
+    net.run(seconds(3));
+    assert!(net.seen[0].most_in_turn <= limits::FRAMES_PER_TURN as usize, "{}", net.seen[0].most_in_turn);
+    // All of them, in order, before the sessions ended.
+    for (session, expected) in expected.iter().enumerate() {
+        let came: Vec<_> = net.seen[0].frames.iter().filter(|(of, _)| *of == session as u64).collect();
+        assert!(came.iter().map(|(_, frame)| frame).eq(expected), "session {session}: {} came", came.len());
+    }
+    assert_eq!(net.seen[0].closed.len(), 4);
+}
+
+#[test]
 fn a_client_that_goes_away_closes_its_sessions_once() {
     let mut net = Network::new(13, 1);
     let client = net.connect("10.0.0.9:1000");

@@ -173,7 +173,7 @@ impl ClusterRun {
             summary.add("disk operations", disk.operations);
             summary.add("torn writes", disk.torn_writes);
             summary.add("lost writes", disk.lost_writes);
-            for (name, count) in slot.core.iter().flat_map(overtake_core::Core::cold_counts) {
+            for (name, count) in slot.core.iter().flat_map(overtake_core::Core::seldom_counts) {
                 summary.add(name, count);
             }
         }

@@ -12,7 +12,7 @@ use overtake_base::random::Random;
 use overtake_base::{CoreId, NodeId, Now, ShardId, UnixMillis};
 use overtake_core::codec;
 use overtake_core::mesh::MeshMessage;
-use overtake_core::{Address, Event, Output, PeerConfig, SessionId};
+use overtake_core::{Address, AnswerConfig, ConnectionId, Event, Output, PeerConfig, SessionId};
 use overtake_queue::answer::Summary;
 use overtake_wire::message::Request;
 use std::collections::BTreeMap;
@@ -91,7 +91,7 @@ enum Happening {
         frame: Bytes,
     },
     ToClient {
-        node: usize,
+        at: At,
         life: u64,
         session: SessionId,
         frame: Bytes,
@@ -484,7 +484,8 @@ impl ClusterWorld {
             {
                 self.deliver(at, Event::Frame { session, frame });
             }
-            Happening::ToClient { node, life, session, frame } if alive(self, node, life) => {
+            Happening::ToClient { at, life, session, frame } if alive(self, at.0, life) => {
+                self.taken(at, session, size_of::<u32>() + frame.len());
                 if let (true, Ok((request, response))) =
                     (self.sessions.contains_key(&session), overtake_wire::decode_response(&frame))
                 {
@@ -570,7 +571,7 @@ impl ClusterWorld {
             Output::Frame { session, frame } => {
                 let at_ns = self.way(1, session.0, 0, CLIENT_DELAY_NS);
                 let frame = frame.slice(size_of::<u32>()..);
-                self.schedule(at_ns, Happening::ToClient { node, life, session, frame });
+                self.schedule(at_ns, Happening::ToClient { at, life, session, frame });
             }
             Output::CloseSession { session, reason, .. } => {
                 let detail = format!("{session:?} was closed though it did nothing wrong: {reason}");
@@ -644,6 +645,15 @@ impl ClusterWorld {
         self.schedule_turn(at, self.time_ns + after_ns);
     }
 
+    /// The client has read an answer. Where room for answers is plentiful that is not worth a turn.
+    fn taken(&mut self, at: At, session: SessionId, bytes: usize) {
+        let node = &mut self.nodes[at.0];
+        node.cores[at.1].inbox.push_back(Event::Taken { session, bytes });
+        if node.shape.answers != AnswerConfig::default() {
+            self.schedule_turn(at, self.time_ns);
+        }
+    }
+
     /// Schedules a turn of the core, unless there is an earlier one.
     fn schedule_turn(&mut self, at: At, at_ns: u64) {
         let (life, number) = (self.nodes[at.0].life, self.sequence + 1);
@@ -681,7 +691,7 @@ impl ClusterWorld {
         let session = SessionId(self.next_session);
         let core = self.random.below(self.nodes[node].cores.len() as u64) as usize;
         self.sessions.insert(session, (node, core));
-        self.deliver((node, core), Event::SessionOpened { session });
+        self.deliver((node, core), Event::SessionOpened { session, connection: ConnectionId(0) });
         session
     }
 }

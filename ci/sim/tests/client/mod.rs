@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each test takes what it needs")]
 
 use overtake_base::QueueConfigPatch;
-use overtake_core::{ColdConfig, ScrubConfig, SessionId};
+use overtake_core::{AnswerConfig, ColdConfig, ScrubConfig, SessionId};
 use overtake_sim::disk::DiskProfile;
 use overtake_sim::node::NodeShape;
 use overtake_sim::world::{Notice, World};
@@ -24,6 +24,7 @@ pub fn shape(cores: u16, shards: u16) -> NodeShape {
         snapshot_part_bytes: 64 * 1024,
         writes_in_flight_max: 4,
         cold: ColdConfig { lane_file_bytes: 1024 * 1024, ..ColdConfig::of_cores(cores) },
+        answers: AnswerConfig::default(),
         scrub: ScrubConfig::default(),
         disk: DiskProfile::default(),
     }

@@ -80,6 +80,10 @@ pub struct Seen {
     pub opened: Vec<u64>,
     pub frames: Vec<(u64, Bytes)>,
     pub closed: Vec<u64>,
+    /// Bytes of answers that the transport no longer holds, by session.
+    pub taken: BTreeMap<u64, usize>,
+    /// The most frames that one turn handed out.
+    pub most_in_turn: usize,
 }
 
 /// Servers (cores of one node, one address), clients, packets in flight.
@@ -263,10 +267,15 @@ impl Network {
         server.timeout(now);
         let mut out = Vec::new();
         while server.has_events() || server.has_transmits() {
+            server.begin_turn();
+            let before = self.seen[core].frames.len();
             while let Some(event) = server.poll_event(now) {
                 match event {
                     TransportEvent::SessionOpened { session, .. } => self.seen[core].opened.push(session),
                     TransportEvent::SessionClosed { session } => self.seen[core].closed.push(session),
+                    TransportEvent::Taken { session, bytes } => {
+                        *self.seen[core].taken.entry(session).or_default() += bytes;
+                    }
                     TransportEvent::Frame { session, frame } => {
                         if self.echo {
                             server.send(session, with_prefix(&frame));
@@ -275,6 +284,8 @@ impl Network {
                     }
                 }
             }
+            let seen = &mut self.seen[core];
+            seen.most_in_turn = seen.most_in_turn.max(seen.frames.len() - before);
             let mut buf = Vec::new();
             while let Some(transmit) = server.poll_transmit(now, 64, &mut buf) {
                 let segment = transmit.segment_size.unwrap_or(transmit.size);

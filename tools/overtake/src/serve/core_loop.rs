@@ -20,7 +20,7 @@ use core::task::Poll;
 use glommio::timer::Timer;
 use overtake_base::{CoreId, Level, NodeId, Now, QueueId, ShardId, UnixMillis};
 use overtake_board::{BoardLevel, BoardSummary, Reader, Writer};
-use overtake_core::{Address, Core, CoreConfig, Event, Output, SessionId};
+use overtake_core::{Address, ConnectionId, Core, CoreConfig, Event, Output, SessionId};
 use overtake_device::{Device, kept_free_bytes};
 use overtake_log::disk::DiskCompletion;
 use overtake_queue::answer::{LevelSummary, Summary};
@@ -178,6 +178,7 @@ impl CoreLoop {
     /// Takes in what else has come and steps the core with all of it.
     fn gather(&mut self, moment: Moment) {
         self.transport.set_wall(moment.now.wall);
+        self.transport.begin_turn();
         self.transport.timeout(moment.instant);
         if let Some(peers) = &mut self.peers {
             peers.timeout(moment.instant, moment.now.wall);
@@ -407,9 +408,12 @@ fn read_clocks(started: Instant) -> Moment {
 
 fn client_event(event: TransportEvent) -> Event {
     match event {
-        TransportEvent::SessionOpened { session, .. } => Event::SessionOpened { session: SessionId(session) },
+        TransportEvent::SessionOpened { session, connection, .. } => {
+            Event::SessionOpened { session: SessionId(session), connection: ConnectionId(connection) }
+        }
         TransportEvent::Frame { session, frame } => Event::Frame { session: SessionId(session), frame },
         TransportEvent::SessionClosed { session } => Event::SessionClosed { session: SessionId(session) },
+        TransportEvent::Taken { session, bytes } => Event::Taken { session: SessionId(session), bytes },
     }
 }
 

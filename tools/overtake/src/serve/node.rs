@@ -16,7 +16,7 @@ use overtake_base::{CoreId, NodeId};
 use overtake_board::Board;
 use overtake_client::{ConnectOptions, Credentials, Trust};
 use overtake_core::cluster::ClusterMap;
-use overtake_core::{ColdConfig, CoreConfig, ScrubConfig};
+use overtake_core::{AnswerConfig, ColdConfig, CoreConfig, ScrubConfig};
 use overtake_device::{
     Membership, SHARDS_DEFAULT, SHARDS_DEFAULT_CLUSTER, StoreIdentity, claim_folder, core_folder,
     lock_folder, open_store, read_peers, write_peers,
@@ -436,6 +436,7 @@ fn core_config(
         snapshot_part_bytes: SNAPSHOT_PART_BYTES,
         backlog_bytes_max: BACKLOG_BYTES_MAX,
         cold: ColdConfig::of_cores(identity.cores),
+        answers: AnswerConfig::default(),
         scrub: ScrubConfig::default(),
     }
 }

@@ -15,6 +15,7 @@ use crate::snapshot::Snapshots;
 use crate::tail::{LogTail, from_raft};
 use crate::types::{GroupConfig, GroupOutput, HardState, LogEntry, RecoveredGroup};
 use bytes::Bytes;
+use core::cell::Cell;
 use overtake_base::planted::{Bug, is_planted};
 use overtake_base::random::Random;
 use overtake_base::{NodeId, ShardId};
@@ -61,6 +62,8 @@ pub struct Group {
     pub(crate) snapshots: Snapshots,
     /// It votes for nobody.
     silent: bool,
+    /// The newest term in which it led and had applied an entry of that term.
+    caught_up_term: Cell<u64>,
 }
 
 impl Group {
@@ -110,6 +113,7 @@ impl Group {
             delivered: recovered.checkpoint.0,
             snapshots: Snapshots::default(),
             silent: false,
+            caught_up_term: Cell::new(0),
             raft,
         };
         group.draw_timeout();
@@ -504,7 +508,14 @@ impl Group {
     /// within [`ELECTION_TICKS`].)
     #[must_use]
     pub fn is_caught_up_as_leader(&self) -> bool {
-        self.is_leader() && self.raft.raft.apply_to_current_term()
+        if !self.is_leader() {
+            return false;
+        }
+        // What is applied is never taken back: once is enough for a term.
+        if self.caught_up_term.get() != self.term() && self.raft.raft.apply_to_current_term() {
+            self.caught_up_term.set(self.term());
+        }
+        self.caught_up_term.get() == self.term()
     }
 
     /// The library draws election time-outs from the thread's randomness whenever its term or role changes: each is

@@ -12,6 +12,8 @@ const NANOS_PER_MS: u64 = 1_000_000;
 /// Longer than anything that workloads ask for, in milliseconds: waits, leases, delays, back-offs; and a tenth more, for
 /// a clock that is being slowed down.
 const QUIET_MS: u64 = 34_000;
+/// What is looked at as soon as everything is answered is given so long to come to rest, in milliseconds.
+const REST_MS: u64 = 1_000;
 /// A question is answered within this once everything is quiet, in nanoseconds: no call waits for what is long over.
 const PROMPT_NS_MAX: u64 = 1_000 * NANOS_PER_MS;
 /// Lease while draining, in seconds: none runs out meanwhile.
@@ -47,6 +49,8 @@ pub trait Driver {
     fn time_ns(&self) -> u64;
     /// From now on configurations are not the plan's any more.
     fn end_begins(&mut self);
+    /// When nothing is held up any more by what went wrong before.
+    fn calm_from_ns(&self) -> u64;
     /// Requests under way on living connections.
     fn open(&self) -> usize;
     /// Asks to be looked at again after so many nanoseconds.
@@ -85,20 +89,26 @@ fn ask(run: &mut dyn Driver, queue: usize, request: Request) -> Result<Response,
 
 /// Brings a run to its end.
 pub fn come_to_an_end(run: &mut dyn Driver) -> Result<End, Stopped> {
-    wait(run, QUIET_MS)?;
-    if run.open() > 0 {
-        return Err(format!(
-            "{} requests are not answered, long after nothing is wrong any more",
-            run.open()
-        )
-        .into());
-    }
+    all_answered(run)?;
     run.end_begins();
     let mut queues = Vec::new();
     for queue in 0..run.plan().queues.len() {
         queues.push(drain(run, queue)?);
     }
     Ok(End { queues })
+}
+
+/// Whatever is asked is answered. Most seeds go on as soon as it is: to wait for nothing is dear.
+fn all_answered(run: &mut dyn Driver) -> Result<(), Stopped> {
+    let until_ns = run.time_ns() + QUIET_MS * NANOS_PER_MS;
+    let unrest = |run: &mut dyn Driver| run.open() > 0 || run.time_ns() < run.calm_from_ns();
+    while run.time_ns() < until_ns && (run.plan().rests_long || unrest(run)) {
+        wait(run, REST_MS)?;
+    }
+    match run.open() {
+        0 => wait(run, REST_MS),
+        open => Err(format!("{open} requests are not answered, long after nothing is wrong any more").into()),
+    }
 }
 
 fn wait(run: &mut dyn Driver, ms: u64) -> Result<(), Stopped> {

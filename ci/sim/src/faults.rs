@@ -106,6 +106,8 @@ pub struct Faults {
     /// What happened.
     pub counters: FaultCounters,
     over: bool,
+    /// What a disk that hung when the faults were over had been given by then comes at this virtual time at the latest.
+    pub hangs_until_ns: u64,
 }
 
 impl Faults {
@@ -121,6 +123,7 @@ impl Faults {
             aimed: LifeEnd::Power,
             counters: FaultCounters::default(),
             over: false,
+            hangs_until_ns: 0,
         }
     }
 
@@ -347,6 +350,10 @@ impl Faults {
     }
 
     fn damage(&mut self, world: &mut World) {
+        // A recovery has looked at some of it already.
+        if world.node.is_running() && !world.node.is_serving() {
+            return;
+        }
         let core = self.a_core(world);
         let damage = match self.plan.damage {
             Some(damage) => damage,
@@ -442,7 +449,8 @@ impl Faults {
         for slot in &mut world.node.cores {
             slot.disk.profile.slow_ppm = 0;
             slot.disk.fails_next = None;
-            slot.disk.hangs_until_ns = 0;
+            let hangs_until_ns = core::mem::take(&mut slot.disk.hangs_until_ns);
+            self.hangs_until_ns = self.hangs_until_ns.max(hangs_until_ns);
         }
         if self.asked_to_stop_ns.is_none() && !world.node.is_running() {
             world.start();

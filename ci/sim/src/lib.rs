@@ -8,6 +8,7 @@ pub mod clocks;
 pub mod cluster;
 pub mod disk;
 pub mod ending;
+pub mod events;
 pub mod facts;
 pub mod faults;
 pub mod groups;

@@ -63,8 +63,10 @@ pub struct SimCore {
     pub disk: SimDisk,
     /// Taken up at the core's next turn.
     pub inbox: VecDeque<Event>,
-    /// Virtual time and number of the next turn in the event heap; any other turn there is void.
-    pub turn: Option<(u64, u64)>,
+    /// Virtual time of the next turn; one that comes at another time is void.
+    turn_ns: Option<u64>,
+    /// Virtual times at which a turn will come, void or not.
+    turns_coming_ns: Vec<u64>,
     /// This core said that it serves.
     pub serving: bool,
     /// This core said that everything is finished and durable.
@@ -75,6 +77,27 @@ pub struct SimCore {
     pub disk_failed: bool,
     /// Failed writes and syncs that were noticed so far.
     pub disk_failures: u64,
+}
+
+impl SimCore {
+    /// The core wants a turn at a virtual time. True where that is to be scheduled: where none comes earlier, or then.
+    pub fn wants_turn(&mut self, at_ns: u64) -> bool {
+        if self.turn_ns.is_some_and(|next_ns| next_ns <= at_ns) {
+            return false;
+        }
+        self.turn_ns = Some(at_ns);
+        let comes = self.turns_coming_ns.contains(&at_ns);
+        if !comes {
+            self.turns_coming_ns.push(at_ns);
+        }
+        !comes
+    }
+
+    /// A turn has come. False where it is void, since an earlier one was wanted meanwhile.
+    pub fn turn_comes(&mut self, now_ns: u64) -> bool {
+        self.turns_coming_ns.retain(|at_ns| *at_ns != now_ns);
+        self.turn_ns.take_if(|at_ns| *at_ns == now_ns).is_some()
+    }
 }
 
 /// See the module's text.
@@ -115,7 +138,8 @@ impl SimNode {
                 core: None,
                 disk: SimDisk::new(seed ^ (u64::from(core) << 32), shape.disk),
                 inbox: VecDeque::new(),
-                turn: None,
+                turn_ns: None,
+                turns_coming_ns: Vec::new(),
                 serving: false,
                 stopped: false,
                 paused_until_ns: 0,
@@ -195,7 +219,8 @@ impl SimNode {
         for slot in &mut self.cores {
             slot.core = None;
             slot.inbox.clear();
-            slot.turn = None;
+            slot.turn_ns = None;
+            slot.turns_coming_ns.clear();
             slot.serving = false;
             slot.stopped = false;
             slot.paused_until_ns = 0;

@@ -46,6 +46,8 @@ pub struct Swarm {
     pub faults: FaultPlan,
     /// Virtual time until faults and workload stop.
     pub active_ms: u64,
+    /// The end is looked at long after everything is over, and not as soon as everything is answered.
+    pub rests_long: bool,
 }
 
 /// One queue.
@@ -271,6 +273,7 @@ impl Swarm {
             care: CarePlan { weights: core::array::from_fn(|_| draw.of(&[0, 1, 1, 4])) },
             faults: faults(&mut draw),
             active_ms,
+            rests_long: Draw(Random::new(seed, "rest")).one_in(4),
         }
     }
 }

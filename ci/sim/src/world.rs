@@ -1,6 +1,7 @@
 //! The event heap: what happens next is decided by virtual time and the order of scheduling, nothing else.
 
 use crate::clocks::Clocks;
+use crate::events::Events;
 use crate::node::{NodeShape, SimNode};
 use crate::tale::{Tale, short};
 use bytes::Bytes;
@@ -39,10 +40,10 @@ pub enum Notice {
 
 #[derive(Debug)]
 enum Happening {
-    Turn { core: usize, life: u64, number: u64 },
+    Turn { core: usize, life: u64 },
     Disk { core: usize, life: u64, operation: u64 },
-    Mesh { to: usize, life: u64, from: Address, message: MeshMessage },
-    Board { to: usize, life: u64, shard: ShardId, version: u64, summary: Summary },
+    Mesh { to: usize, life: u64, from: Address, message: Box<MeshMessage> },
+    Board { to: usize, life: u64, shard: ShardId, version: u64, summary: Box<Summary> },
     ToCore { core: usize, life: u64, session: SessionId, frame: Bytes },
     ToClient { core: usize, life: u64, session: SessionId, frame: Bytes },
     Timer { number: u64 },
@@ -53,8 +54,9 @@ pub struct World {
     /// The node.
     pub node: SimNode,
     time_ns: u64,
-    sequence: u64,
-    heap: BTreeMap<(u64, u64), Happening>,
+    heap: Events<Happening>,
+    /// What a turn puts out; kept for its room.
+    outputs: Vec<Output>,
     random: Random,
     /// Which core each open session is on.
     sessions: BTreeMap<SessionId, usize>,
@@ -96,8 +98,8 @@ impl World {
         let mut world = Self {
             node: SimNode::new(seed, shape),
             time_ns: 1,
-            sequence: 0,
-            heap: BTreeMap::new(),
+            heap: Events::default(),
+            outputs: Vec::new(),
             random: Random::new(seed, "world"),
             sessions: BTreeMap::new(),
             next_session: 0,
@@ -224,12 +226,12 @@ impl World {
                 self.fatal = Some(format!("the node does not come to rest: {EVENTS_MAX} events"));
                 break;
             }
-            let ((time_ns, sequence), happening) = self.heap.pop_first()?;
+            let (time_ns, number, happening) = self.heap.pop()?;
             self.time_ns = time_ns;
             if self.events + EVENTS_TOLD > EVENTS_MAX {
                 self.tale.tell(time_ns, || short(&happening));
             }
-            self.note(time_ns ^ sequence.rotate_left(32));
+            self.note(time_ns ^ number.rotate_left(32));
             let notice = self.happen(happening);
             if notice.is_some() {
                 return notice;
@@ -246,7 +248,7 @@ impl World {
         let now_life = self.node.life;
         let alive = |life: u64| life == now_life;
         match happening {
-            Happening::Turn { core, life, number } if alive(life) => self.turn(core, number),
+            Happening::Turn { core, life } if alive(life) => self.turn(core),
             Happening::Disk { core, life, operation } if alive(life) => {
                 if let Some(completion) = self.node.cores[core].disk.complete(operation) {
                     let slot = &mut self.node.cores[core];
@@ -258,10 +260,10 @@ impl World {
                 }
             }
             Happening::Mesh { to, life, from, message } if alive(life) => {
-                self.deliver(to, Event::Mesh { from, message });
+                self.deliver(to, Event::Mesh { from, message: *message });
             }
             Happening::Board { to, life, shard, version, summary } if alive(life) => {
-                self.deliver(to, Event::Summary { shard, version, summary });
+                self.deliver(to, Event::Summary { shard, version, summary: *summary });
             }
             Happening::ToCore { core, life, session, frame }
                 if alive(life) && self.sessions.contains_key(&session) =>
@@ -285,27 +287,25 @@ impl World {
         None
     }
 
-    fn turn(&mut self, core: usize, number: u64) {
+    fn turn(&mut self, core: usize) {
         let now = self.node.now(self.time_ns);
         let slot = &mut self.node.cores[core];
-        if slot.turn != Some((self.time_ns, number)) {
+        if !slot.turn_comes(self.time_ns) {
             return;
         }
-        slot.turn = None;
         if slot.paused_until_ns > self.time_ns {
             let until_ns = slot.paused_until_ns;
             return self.schedule_turn(core, until_ns);
         }
         let Some(value) = slot.core.as_mut() else { return };
-        let mut outputs = Vec::new();
+        let mut outputs = core::mem::take(&mut self.outputs);
         while let Some(event) = slot.inbox.pop_front() {
             value.step(now, event, &mut outputs);
         }
         value.drain(now, &mut outputs);
         let wake = value.next_wake();
-        for output in outputs {
-            self.carry_out(core, output);
-        }
+        outputs.drain(..).for_each(|output| self.carry_out(core, output));
+        self.outputs = outputs;
         if self.node.cores[core].disk_failed && self.fatal.is_none() {
             self.fatal = Some(format!("core {core} goes on though a write of its disk failed"));
         }
@@ -333,7 +333,8 @@ impl World {
                 let delay_ns = self.mesh_delay_ns();
                 let to = to.core.0;
                 let at = self.arrival(2, core as u64, u64::from(to), delay_ns);
-                self.schedule(at, Happening::Mesh { to: usize::from(to), life, from: own, message });
+                let (to, message) = (usize::from(to), Box::new(message));
+                self.schedule(at, Happening::Mesh { to, life, from: own, message });
             }
             Output::Disk(operation) => {
                 let id = operation.id;
@@ -347,7 +348,7 @@ impl World {
                     for to in (0..self.node.cores.len()).filter(|to| *to != core) {
                         let delay_ns = self.mesh_delay_ns();
                         let at = self.time_ns + self.random.below(delay_ns);
-                        let summary = summary.clone();
+                        let summary = Box::new(summary.clone());
                         self.schedule(at, Happening::Board { to, life, shard, version, summary });
                     }
                 }
@@ -384,16 +385,14 @@ impl World {
 
     /// Schedules a turn of the core, unless there is an earlier one.
     fn schedule_turn(&mut self, core: usize, at_ns: u64) {
-        if self.node.cores[core].turn.is_none_or(|(scheduled_ns, _)| scheduled_ns > at_ns) {
-            let (life, number) = (self.node.life, self.sequence + 1);
-            self.node.cores[core].turn = Some((at_ns, number));
-            self.schedule(at_ns, Happening::Turn { core, life, number });
+        if self.node.cores[core].wants_turn(at_ns) {
+            let life = self.node.life;
+            self.schedule(at_ns, Happening::Turn { core, life });
         }
     }
 
     fn schedule(&mut self, at_ns: u64, happening: Happening) {
-        self.sequence += 1;
-        self.heap.insert((at_ns, self.sequence), happening);
+        self.heap.push(at_ns, happening);
     }
 
     /// The ways from one core to another are full until a virtual time: what is sent waits, in order.

@@ -373,11 +373,11 @@ fn a_node_whose_wall_clock_is_off_leads_nothing() {
     client.world.nodes[1].wall_offset_ms += 3_600_000;
     client.pass(8_000);
     let cores = client.world.nodes[1].cores.iter().filter_map(|slot| slot.core.as_ref());
-    assert_eq!(cores.map(|core| core.leads().len()).sum::<usize>(), 0);
+    assert_eq!(cores.map(|core| core.leads().count()).sum::<usize>(), 0);
     client.world.nodes[1].wall_offset_ms = 0;
     client.pass(20_000);
     let cores = client.world.nodes[1].cores.iter().filter_map(|slot| slot.core.as_ref());
-    assert!(cores.map(|core| core.leads().len()).sum::<usize>() > 0, "it leads again");
+    assert!(cores.map(|core| core.leads().count()).sum::<usize>() > 0, "it leads again");
 }
 
 #[test]
@@ -466,7 +466,7 @@ fn leaders_go_back_to_where_they_are_preferred() {
     client.pass(12_000);
     let leads = |node: usize| -> usize {
         let cores = client.world.nodes[node].cores.iter().filter_map(|slot| slot.core.as_ref());
-        cores.map(|core| core.leads().iter().filter(|(shard, _)| shard.0 < 6).count()).sum()
+        cores.map(|core| core.leads().filter(|(shard, _)| shard.0 < 6).count()).sum()
     };
     assert_eq!([leads(0), leads(1), leads(2)], [2, 2, 2]);
 }
@@ -479,7 +479,7 @@ fn a_leader_that_leads_again_does_not_wait_for_what_it_proposed_before() {
         client.pass(4_000);
         let leads = |client: &Client, node: usize| {
             let core = client.world.nodes[node].cores[0].core.as_ref().unwrap();
-            core.leads().iter().any(|(shard, _)| shard.0 == 0)
+            core.leads().any(|(shard, _)| shard.0 == 0)
         };
         let leader = (0..3).find(|node| leads(&client, *node)).unwrap();
         client.go_to(leader);

@@ -316,11 +316,10 @@ impl Core {
     }
 
     /// The shards that this core leads, with the term it leads them in.
-    #[must_use]
-    pub fn leads(&self) -> Vec<(ShardId, u64)> {
+    pub fn leads(&self) -> impl Iterator<Item = (ShardId, u64)> {
         let host = self.host.iter().map(|host| (ShardId::DIRECTORY, &host.group));
         let groups = self.replicas.iter().map(|(shard, replica)| (*shard, &replica.group)).chain(host);
-        groups.filter(|(_, group)| group.is_leader()).map(|(shard, group)| (shard, group.term())).collect()
+        groups.filter(|(_, group)| group.is_leader()).map(|(shard, group)| (shard, group.term()))
     }
 
     /// Replicas of this core that were rebuilt from a snapshot of another node.

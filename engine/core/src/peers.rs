@@ -232,7 +232,9 @@ impl Core {
 
     /// Answers reads that have leave; gives back those of a shard that this core leads no more. True where there were any.
     pub(crate) fn answer_reads(&mut self, shard: ShardId) -> bool {
-        let Some(replica) = self.replicas.get_mut(&shard) else { return false };
+        let Some(replica) = self.replicas.get_mut(&shard).filter(|replica| replica.has_reads()) else {
+            return false;
+        };
         let ready = replica.take_reads();
         let dropped = if replica.serves() { Vec::new() } else { replica.drop_reads() };
         let any = !ready.is_empty() || !dropped.is_empty();

@@ -216,6 +216,12 @@ impl Replica {
         }
     }
 
+    /// True while reads wait.
+    #[must_use]
+    pub fn has_reads(&self) -> bool {
+        !self.reads.is_empty() || !self.asked.is_empty()
+    }
+
     /// Reads that may be answered now.
     pub fn take_reads(&mut self) -> Vec<(Caller, Read)> {
         let mut ready = Vec::new();
@@ -364,7 +370,7 @@ impl Replica {
     /// True while commands wait for their entries.
     #[must_use]
     pub fn is_busy(&self) -> bool {
-        !self.open.is_empty() || !self.proposed.is_empty() || !self.reads.is_empty() || !self.asked.is_empty()
+        !self.open.is_empty() || !self.proposed.is_empty() || self.has_reads()
     }
 
     /// First log index that the shard still needs: after its checkpoint, and not before any living payload.

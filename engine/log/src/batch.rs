@@ -86,6 +86,12 @@ pub struct BatchHeader {
 }
 
 impl BatchHeader {
+    /// It was written by this core of this data folder.
+    #[must_use]
+    pub fn is_of(&self, store: u128, core: CoreId) -> bool {
+        (self.store, self.core) == (store, core)
+    }
+
     /// Length of the whole batch in bytes, a multiple of the block.
     #[must_use]
     pub fn batch_bytes(&self) -> usize {

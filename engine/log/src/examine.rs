@@ -163,6 +163,9 @@ impl Examination {
         let mut walk =
             Walk { store: self.store, core: self.core, file, seen: &mut seen, findings: &mut self.findings };
         walk.batches(bytes, see);
+        if seen.header.is_none() && !seen.batches.is_empty() {
+            seen.unreadable.get_or_insert("its header is not there");
+        }
         self.segments.insert(number, seen);
     }
 

@@ -29,7 +29,7 @@ pub(crate) struct Plan {
     pub(crate) segments: BTreeMap<u64, u32>,
     /// Files that are not needed, oldest first.
     pub(crate) free: Vec<Free>,
-    /// Files with a header that cannot be read.
+    /// Files with a header that cannot be read, or with none: what was written after it may be there.
     pub(crate) unreadable: Vec<u32>,
     /// Where the journal begins.
     pub(crate) oldest: u64,
@@ -208,7 +208,7 @@ impl Inventory {
     pub(crate) fn plan(&mut self) -> Result<Plan, JournalError> {
         let oldest = self.headers.values().map(|header| header.oldest).max().unwrap_or(1);
         let mut segments: BTreeMap<u64, u32> = BTreeMap::new();
-        let mut free: Vec<Free> = self.blank.iter().map(|file| Free { file: *file, sequence: 0 }).collect();
+        let mut free: Vec<Free> = Vec::new();
         for (number, header) in &self.headers {
             if header.sequence < oldest {
                 free.push(Free { file: *number, sequence: header.sequence });
@@ -222,11 +222,13 @@ impl Inventory {
         }
         free.sort_by_key(|free| free.sequence);
         self.check_complete(oldest, &segments)?;
+        let mut unreadable = core::mem::take(&mut self.unreadable);
+        unreadable.append(&mut self.blank);
         Ok(Plan {
             checkpoints: core::mem::take(&mut self.slots),
             segments,
             free,
-            unreadable: core::mem::take(&mut self.unreadable),
+            unreadable,
             oldest,
             newest: self
                 .headers

@@ -12,9 +12,11 @@ const PART_BYTES: u64 = 1 << 20;
 #[derive(Debug)]
 pub(crate) struct Load {
     file: FileName,
-    bytes: BytesMut,
+    bytes: usize,
     /// Offset and length of each part that has not come, by operation.
-    parts: BTreeMap<u64, (usize, usize)>,
+    missing: BTreeMap<u64, (usize, usize)>,
+    /// Parts that have come, by offset.
+    parts: BTreeMap<usize, Bytes>,
 }
 
 impl Load {
@@ -24,31 +26,38 @@ impl Load {
         bytes: u64,
         mut operation: impl FnMut(DiskOperationKind) -> u64,
     ) -> Self {
-        let mut parts = BTreeMap::new();
+        let mut missing = BTreeMap::new();
         let mut offset = 0;
         while offset < bytes {
             // At most PART_BYTES.
             let length = PART_BYTES.min(bytes - offset) as u32;
             let id = operation(DiskOperationKind::Read { file, offset, length });
-            parts.insert(id, (offset as usize, length as usize));
+            missing.insert(id, (offset as usize, length as usize));
             offset += u64::from(length);
         }
-        Self { file, bytes: BytesMut::zeroed(bytes as usize), parts }
+        Self { file, bytes: bytes as usize, missing, parts: BTreeMap::new() }
     }
 
     /// Takes one part; true when it was the last.
     pub(crate) fn part(&mut self, id: u64, done: &DiskDone) -> Result<bool, JournalError> {
-        match (done, self.parts.remove(&id)) {
+        match (done, self.missing.remove(&id)) {
             (DiskDone::Read(part), Some((offset, length))) if part.len() == length => {
-                self.bytes[offset..offset + length].copy_from_slice(part);
-                Ok(self.parts.is_empty())
+                self.parts.insert(offset, part.clone());
+                Ok(self.missing.is_empty())
             }
             _ => Err(JournalError::Disk(format!("{}: a read answered something else", self.file))),
         }
     }
 
     /// What was read.
-    pub(crate) fn into_bytes(self) -> Bytes {
-        self.bytes.freeze()
+    pub(crate) fn into_bytes(mut self) -> Bytes {
+        if self.parts.len() <= 1 {
+            return self.parts.pop_first().map_or_else(Bytes::new, |(_, part)| part);
+        }
+        let mut bytes = BytesMut::with_capacity(self.bytes);
+        while let Some((_, part)) = self.parts.pop_first() {
+            bytes.extend_from_slice(&part);
+        }
+        bytes.freeze()
     }
 }

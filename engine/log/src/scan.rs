@@ -237,14 +237,14 @@ impl Scanner {
         }
     }
 
-    /// A file whose header cannot be read: fails if it holds batches of a segment after those scanned.
+    /// A file whose header cannot be read, or is not there: fails if it holds batches of a segment after those scanned. A
+    /// header is durable before anything is written after it.
     pub(crate) fn unreadable(&self, file: u32, newest: u64, bytes: &[u8]) -> Result<(), JournalError> {
         for at in (BLOCK_BYTES..bytes.len()).step_by(BLOCK_BYTES) {
             let Ok(SealedHeader { header, .. }) = BatchHeader::decode(&bytes[at..]) else { continue };
-            let ours = (header.store, header.core) == (self.store, self.core);
-            if ours && header.sequence > newest {
+            if header.is_of(self.store, self.core) && header.sequence > newest {
                 let detail = format!(
-                    "the header is damaged, but the file holds batches of segment {}",
+                    "the header cannot be read, but the file holds batches of segment {}",
                     header.sequence
                 );
                 return Err(damaged(file, Position::default(), detail));

@@ -29,16 +29,34 @@ pub(super) fn check(case: &Case<'_>, found: &mut Found) {
         _ => None,
     });
     let tail_from = plan.levels.saturating_sub(2).max(1);
-    let mut count = Count { left: end.quiet.visible.clone(), ..Count::default() };
+    let undone = undone(case);
+    let mut count = Count { left: end.quiet.visible.clone(), undone, ..Count::default() };
     for messages in responses {
         count.take(messages, tail_from);
         count.judge(case, found);
     }
 }
 
+/// Messages, at most, of leases that may have been taken back since nobody was there any more to have them: what was
+/// chosen and did not come is owed again.
+fn undone(case: &Case<'_>) -> u64 {
+    let may_be_cut = case.history.lossy || case.plan.work.cancel_receive_ppm > 0;
+    let receives = case.queue.calls.iter().filter_map(|call| match (&call.request, call.answer()) {
+        (Request::Receive(receive), None) => Some(receive),
+        (Request::Receive(receive), Some((_, Response::Received { messages }))) => {
+            (may_be_cut && messages.is_empty()).then_some(receive)
+        }
+        (Request::Receive(receive), Some(_)) => may_be_cut.then_some(receive),
+        _ => None,
+    });
+    receives.map(|receive| u64::from(receive.max)).sum()
+}
+
 #[derive(Default)]
 struct Count {
     left: Vec<u64>,
+    /// What may be owed from before the drain.
+    undone: u64,
     /// Deliveries while levels 1.. had work all the time, and how many of those went to them.
     with_lower: u64,
     to_lower: u64,
@@ -86,6 +104,7 @@ impl Count {
             ));
         }
         let most = self.with_lower * u64::from(plan.reserve_ppm.max(plan.floor_ppm)) / 1_000_000 + SLACK + 1;
+        let most = most + self.undone;
         let flooded = self.left.first().is_some_and(|left| *left > 0);
         if plan.scheduling == Scheduling::Weighted && flooded && self.lower_lasts && self.to_lower > most {
             found

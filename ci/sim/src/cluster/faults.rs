@@ -81,6 +81,8 @@ pub struct Faults {
     /// What happened.
     pub counters: ClusterCounters,
     over: bool,
+    /// What a disk that hung when the faults were over had been given by then comes at this virtual time at the latest.
+    pub hangs_until_ns: u64,
 }
 
 impl Faults {
@@ -94,6 +96,7 @@ impl Faults {
             outage_from_ns: None,
             counters: ClusterCounters::default(),
             over: false,
+            hangs_until_ns: 0,
         }
     }
 
@@ -360,7 +363,8 @@ impl Faults {
             world.pause(node, 0);
             for slot in &mut world.nodes[node].cores {
                 slot.disk.profile.slow_ppm = 0;
-                slot.disk.hangs_until_ns = 0;
+                let hangs_until_ns = core::mem::take(&mut slot.disk.hangs_until_ns);
+                self.hangs_until_ns = self.hangs_until_ns.max(hangs_until_ns);
             }
             if self.asked_to_stop_ns[node].is_none() && !world.nodes[node].is_running() {
                 world.start(node);

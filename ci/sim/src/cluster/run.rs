@@ -195,6 +195,10 @@ impl Driver for ClusterRun {
         self.history.end_from_ns = Some(self.world.time_ns());
     }
 
+    fn calm_from_ns(&self) -> u64 {
+        self.faults.hangs_until_ns
+    }
+
     fn open(&self) -> usize {
         self.work.open()
     }

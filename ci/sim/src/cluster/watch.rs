@@ -17,8 +17,8 @@ pub struct Watch {
     leaders: BTreeMap<(u16, u64), usize>,
     /// By shard: digest by log index.
     states: BTreeMap<u16, BTreeMap<u64, u64>>,
-    /// What was looked at last, by node, core and shard.
-    seen: BTreeMap<(usize, usize, u16), u64>,
+    /// What was looked at last, by node and core, and by shard.
+    seen: BTreeMap<(usize, usize), BTreeMap<u16, u64>>,
     /// States that were the same on another replica or in another life.
     pub compared: u64,
     /// Terms with a leader.
@@ -39,9 +39,9 @@ impl Watch {
                 ));
             }
         }
-        let seen = &mut self.seen;
+        let seen = self.seen.entry((node, core)).or_default();
         let states = value.digests_where(|shard, index| {
-            let before = seen.entry((node, core, shard)).or_default();
+            let before = seen.entry(shard).or_default();
             let news = *before != index && stable(&index.to_le_bytes()).is_multiple_of(ONE_IN);
             *before = index;
             news
@@ -68,6 +68,6 @@ impl Watch {
 
     /// A node begins a new life: what it shows is looked at anew.
     pub fn forget(&mut self, node: usize) {
-        self.seen.retain(|(of, ..), _| *of != node);
+        self.seen.retain(|(of, _), _| *of != node);
     }
 }

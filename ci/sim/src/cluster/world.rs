@@ -4,6 +4,7 @@ use super::net::{Net, Pair, pair};
 use super::watch::Watch;
 use crate::arena::Arena;
 use crate::clocks::Clocks;
+use crate::events::Events;
 use crate::node::{NodeShape, SimNode};
 use crate::tale::{Tale, short};
 use crate::world::Notice;
@@ -45,7 +46,6 @@ enum Happening {
     Turn {
         at: At,
         life: u64,
-        number: u64,
     },
     Disk {
         at: At,
@@ -56,14 +56,14 @@ enum Happening {
         to: At,
         life: u64,
         from: Address,
-        message: MeshMessage,
+        message: Box<MeshMessage>,
     },
     Board {
         to: At,
         life: u64,
         shard: ShardId,
         version: u64,
-        summary: Summary,
+        summary: Box<Summary>,
     },
     /// A message of another node; the end that sent it.
     Net {
@@ -110,8 +110,9 @@ pub struct ClusterWorld {
     /// What is held against them all the time.
     pub watch: Watch,
     time_ns: u64,
-    sequence: u64,
-    heap: BTreeMap<(u64, u64), Happening>,
+    heap: Events<Happening>,
+    /// What a turn puts out; kept for its room.
+    outputs: Vec<Output>,
     random: Random,
     sessions: BTreeMap<SessionId, At>,
     next_session: u64,
@@ -172,8 +173,8 @@ impl ClusterWorld {
             net,
             watch: Watch::default(),
             time_ns: 1,
-            sequence: 0,
-            heap: BTreeMap::new(),
+            heap: Events::default(),
+            outputs: Vec::new(),
             random: Random::new(seed, "world"),
             sessions: BTreeMap::new(),
             next_session: 0,
@@ -268,6 +269,9 @@ impl ClusterWorld {
     pub fn pause(&mut self, node: usize, until_ns: u64) {
         self.tale.tell(self.time_ns, || format!("node {} stands still until {until_ns} ns", node + 1));
         self.paused_until_ns[node] = until_ns;
+        if until_ns <= self.time_ns && self.nodes[node].is_running() {
+            (0..self.nodes[node].cores.len()).for_each(|core| self.schedule_turn((node, core), self.time_ns));
+        }
     }
 
     /// True while a node stands still.
@@ -445,9 +449,9 @@ impl ClusterWorld {
                 self.fatal = Some((0, format!("the nodes do not come to rest: {EVENTS_MAX} events")));
                 break;
             }
-            let ((time_ns, sequence), happening) = self.heap.pop_first()?;
+            let (time_ns, number, happening) = self.heap.pop()?;
             self.time_ns = time_ns;
-            self.note(time_ns ^ sequence.rotate_left(32));
+            self.note(time_ns ^ number.rotate_left(32));
             let notice = self.happen(happening);
             if notice.is_some() {
                 return notice;
@@ -462,17 +466,17 @@ impl ClusterWorld {
     fn happen(&mut self, happening: Happening) -> Option<Notice> {
         let alive = |world: &Self, node: usize, life: u64| world.nodes[node].life == life;
         match happening {
-            Happening::Turn { at, life, number } if alive(self, at.0, life) => self.turn(at, number),
+            Happening::Turn { at, life } if alive(self, at.0, life) => self.turn(at),
             Happening::Disk { at, life, operation } if alive(self, at.0, life) => {
                 if let Some(completion) = self.nodes[at.0].cores[at.1].disk.complete(operation) {
                     self.deliver(at, Event::Disk(completion));
                 }
             }
             Happening::Mesh { to, life, from, message } if alive(self, to.0, life) => {
-                self.deliver(to, Event::Mesh { from, message });
+                self.deliver(to, Event::Mesh { from, message: *message });
             }
             Happening::Board { to, life, shard, version, summary } if alive(self, to.0, life) => {
-                self.deliver(to, Event::Summary { shard, version, summary });
+                self.deliver(to, Event::Summary { shard, version, summary: *summary });
             }
             Happening::Net { pair, end, number, sent_ns, bytes } => {
                 self.arrive(pair, end, number, sent_ns, bytes);
@@ -523,21 +527,20 @@ impl ClusterWorld {
         }
     }
 
-    fn turn(&mut self, at: At, number: u64) {
+    fn turn(&mut self, at: At) {
         let (node, core) = at;
         let until_ns = self.paused_until_ns[node];
         let now = self.nodes[node].now(self.time_ns);
         let slot = &mut self.nodes[node].cores[core];
-        if slot.turn != Some((self.time_ns, number)) {
+        if !slot.turn_comes(self.time_ns) {
             return;
         }
-        slot.turn = None;
         if until_ns > self.time_ns {
             return self.schedule_turn(at, until_ns);
         }
         let Some(value) = slot.core.as_mut() else { return };
         let (rebuilt_before, given_up_before) = (value.rebuilt(), value.given_up());
-        let mut outputs = Vec::new();
+        let mut outputs = core::mem::take(&mut self.outputs);
         while let Some(event) = slot.inbox.pop_front() {
             value.step(now, event, &mut outputs);
         }
@@ -549,9 +552,8 @@ impl ClusterWorld {
         let off = value.shown_time().filter(|time| !(low..=high).contains(time));
         let off = off.map(|time| format!("node {} core {core} takes {low} to {high} for {time}", node + 1));
         let wrong = self.watch.look(node, core, value).or(off);
-        for output in outputs {
-            self.carry_out(at, output);
-        }
+        outputs.drain(..).for_each(|output| self.carry_out(at, output));
+        self.outputs = outputs;
         if let Some(detail) = wrong {
             self.tale.tell(self.time_ns, || detail.clone());
             self.fatal = Some((node, detail));
@@ -580,6 +582,7 @@ impl ClusterWorld {
             Output::Mesh { to, message } if to.node == own.node => {
                 let at_ns = self.arrival(2, own, to, MESH_DELAY_NS);
                 let to = (node, usize::from(to.core.0));
+                let message = Box::new(message);
                 self.schedule(at_ns, Happening::Mesh { to, life, from: own, message });
             }
             Output::Mesh { to, message } => self.send_to_node(own, to, &message),
@@ -597,7 +600,7 @@ impl ClusterWorld {
                 // Later ones may arrive earlier: what is older by then must be skipped by its version.
                 for to in (0..self.nodes[node].cores.len()).filter(|to| *to != core && !gone) {
                     let at_ns = self.time_ns + self.random.below(MESH_DELAY_NS);
-                    let (to, summary) = ((node, to), summary.clone());
+                    let (to, summary) = ((node, to), Box::new(summary.clone()));
                     self.schedule(at_ns, Happening::Board { to, life, shard, version, summary });
                 }
             }
@@ -656,17 +659,14 @@ impl ClusterWorld {
 
     /// Schedules a turn of the core, unless there is an earlier one.
     fn schedule_turn(&mut self, at: At, at_ns: u64) {
-        let (life, number) = (self.nodes[at.0].life, self.sequence + 1);
-        let slot = &mut self.nodes[at.0].cores[at.1];
-        if slot.turn.is_none_or(|(scheduled_ns, _)| scheduled_ns > at_ns) {
-            slot.turn = Some((at_ns, number));
-            self.schedule(at_ns, Happening::Turn { at, life, number });
+        let life = self.nodes[at.0].life;
+        if self.nodes[at.0].cores[at.1].wants_turn(at_ns) {
+            self.schedule(at_ns, Happening::Turn { at, life });
         }
     }
 
     fn schedule(&mut self, at_ns: u64, happening: Happening) {
-        self.sequence += 1;
-        self.heap.insert((at_ns, self.sequence), happening);
+        self.heap.push(at_ns, happening);
     }
 
     fn arrival(&mut self, kind: u8, from: Address, to: Address, delay_ns: u64) -> u64 {

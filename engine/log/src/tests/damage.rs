@@ -3,6 +3,7 @@
 use super::world::{World, check, config, recover, sealed};
 use crate::batch::{self, BatchHeader};
 use crate::disk::FileName;
+use crate::examine::{Examination, Finding, Severity};
 use crate::{JournalConfig, JournalError};
 use overtake_base::{CoreId, ShardId};
 
@@ -111,9 +112,30 @@ fn the_newest_segment_is_missed_without_its_header() {
     assert!(
         recover(&mut world.disk.clone(), config()).is_err_and(|error| matches!(error, JournalError::Disk(_)))
     );
-    world.disk.files.get_mut(&FileName::Segment(2)).expect("the newest")[40] ^= 1;
-    let error = recover(&mut world.disk, config()).expect_err("the header is damaged");
-    assert!(error.to_string().contains("the file holds batches of segment 3"), "{error}");
+    for change in [|header: &mut [u8]| header[40] ^= 1, |header: &mut [u8]| header.fill(0)] {
+        let mut disk = world.disk.clone();
+        change(&mut disk.files.get_mut(&FileName::Segment(2)).expect("the newest")[..4096]);
+        let mut examination = Examination::new(config().store, config().core);
+        disk.files.iter().for_each(|(file, bytes)| examination.file(*file, bytes, &mut |_, _| {}));
+        let findings = examination.finish();
+        let told = |finding: &Finding| {
+            finding.severity == Severity::Damage && finding.detail.contains("holds batches of segment 3")
+        };
+        assert!(findings.iter().any(told), "{findings:?}");
+        let error = recover(&mut disk, config()).expect_err("the header is damaged");
+        assert!(error.to_string().contains("the file holds batches of segment 3"), "{error}");
+    }
+}
+
+/// No segment has its header any more: that is no new journal.
+#[test]
+fn a_journal_without_any_header_is_not_taken_for_a_new_one() {
+    let mut world = six_batches();
+    for bytes in world.disk.files.values_mut() {
+        bytes[..4096].fill(0);
+    }
+    let error = recover(&mut world.disk, config()).expect_err("batches without a header");
+    assert!(matches!(error, JournalError::Damaged { file: FileName::Segment(0), .. }), "{error}");
 }
 
 #[test]

@@ -57,6 +57,8 @@ pub struct SimCore {
     pub core: Option<Core>,
     /// Survives crashes.
     pub disk: SimDisk,
+    /// The data folder remembers that the core's journal was begun.
+    pub journal_begun: bool,
     /// Taken up at the core's next turn.
     pub inbox: VecDeque<Event>,
     /// Virtual time and number of the next turn in the event heap; any other turn there is void.
@@ -109,6 +111,7 @@ impl SimNode {
             .map(|core| SimCore {
                 core: None,
                 disk: SimDisk::new(seed ^ (u64::from(core) << 32), shape.disk),
+                journal_begun: false,
                 inbox: VecDeque::new(),
                 turn: None,
                 serving: false,
@@ -225,6 +228,7 @@ impl SimNode {
             peers: self.peers.clone(),
             shards: self.shape.shards,
             store: 0x0073_696d,
+            journal_begun: self.cores[usize::from(core.0)].journal_begun,
             seed: self.seed ^ self.life.wrapping_mul(0x9e37_79b9_7f4a_7c15),
             version: "simulated".into(),
             auto_create: true,

@@ -13,6 +13,7 @@ use std::time::Duration;
 /// The kinds that the tests name.
 pub mod kind {
     pub const HELLO: u8 = 1;
+    pub const PUT_QUEUE: u8 = 2;
     pub const GET_QUEUE: u8 = 3;
     pub const ENQUEUE: u8 = 6;
     pub const RECEIVE: u8 = 7;
@@ -21,6 +22,9 @@ pub mod kind {
     pub const READY: u8 = 19;
     pub const REFUSED: u8 = 128;
     pub const WELCOME: u8 = 129;
+    pub const QUEUE_PUT: u8 = 130;
+    pub const QUEUE: u8 = 131;
+    pub const RECEIVED: u8 = 135;
     pub const PEEKED: u8 = 138;
     pub const READINESS: u8 = 144;
 }

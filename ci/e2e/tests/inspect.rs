@@ -82,7 +82,7 @@ fn a_folder_is_shown_verified_and_exported() {
     let before = files(&data);
 
     let headers = says("headers", &data, OK);
-    assert!(headers.starts_with("store ") && headers.contains("format 1, 2 cores, 4 shards"), "{headers}");
+    assert!(headers.starts_with("store ") && headers.contains("format 2, 2 cores, 4 shards"), "{headers}");
     assert!(
         headers.contains("core-00/journal-00000000.segment") && headers.contains("segment 1, needed from 1")
     );
@@ -214,4 +214,99 @@ fn no_damage_is_too_much() {
     let ended = inspect("export", data);
     assert_eq!(ended.code, Some(DAMAGED), "{ended:?}");
     assert!(of(&lines(&ended.stdout), "message").len() > 40, "{ended:?}");
+}
+
+/// A folder remembers which cores have begun a journal: what is missing is not taken for new.
+#[test]
+fn a_journal_that_is_gone_is_an_error() {
+    let (mut server, queue) = used(2);
+    let data = server.data().to_owned();
+    let (folder, aside) = (data.join("core-01"), data.join("aside"));
+    std::fs::rename(&folder, &aside).expect("a core's folder");
+    let verified = says("verify", &data, DAMAGED);
+    assert!(verified.contains("core-01  DAMAGED: the folder is missing"), "{verified}");
+    for made_anew in [false, true] {
+        // The first refusal leaves an empty folder behind.
+        assert_eq!(folder.is_dir(), made_anew);
+        let line = server.start_refused();
+        for part in ["core 1", "core-01", "nothing of it is left", "restore", "a new one"] {
+            assert!(line.contains(part), "{part}: {line}");
+        }
+    }
+    let verified = says("verify", &data, DAMAGED);
+    assert!(verified.contains("core-01: a server would NOT start: the journal is damaged"), "{verified}");
+    assert!(verified.contains("1 damaged places"), "{verified}");
+    // All of them, and the first: a node by itself knows no more than one with some.
+    std::fs::rename(data.join("core-00"), data.join("aside-00")).expect("a core's folder");
+    std::fs::remove_dir(&folder).expect("an empty folder");
+    let verified = says("verify", &data, DAMAGED);
+    assert!(verified.contains("2 damaged places"), "{verified}");
+    assert!(server.start_refused().contains("nothing of it is left"));
+    // Nothing was lost by the refusals.
+    let _ = std::fs::remove_dir(data.join("core-00"));
+    let _ = std::fs::remove_dir(&folder);
+    std::fs::rename(data.join("aside-00"), data.join("core-00")).expect("a core's folder");
+    std::fs::rename(&aside, &folder).expect("a core's folder");
+    assert!(says("verify", &data, OK).contains("sound: "));
+    server.start_again();
+    assert_eq!(queue.dlq().len(), 1);
+}
+
+/// What is no file where a file should be is named; nothing waits for it or reads it to its end.
+#[test]
+fn what_is_no_file_is_named() {
+    let (server, _) = used(1);
+    let data = server.data();
+    let pipe = |path: &Path| {
+        let made = std::process::Command::new("mkfifo").arg(path).status().expect("mkfifo");
+        assert!(made.success());
+    };
+    let segment = data.join("core-00/journal-00000000.segment");
+    let bytes = std::fs::read(&segment).expect("the journal");
+    std::fs::remove_file(&segment).expect("the journal");
+    pipe(&segment);
+    for what in ["headers", "records", "checkpoints", "export"] {
+        let ended = inspect(what, data);
+        assert!(matches!(ended.code, Some(OK | DAMAGED)), "{what}: {ended:?}");
+    }
+    let verified = says("verify", data, DAMAGED);
+    assert!(verified.contains("journal-00000000.segment  DAMAGED: it is no regular file"), "{verified}");
+    assert!(server.start_refused().contains("journal-00000000.segment is no regular file"));
+    // A link to a file is as good as the file, and is left alone.
+    std::fs::remove_file(&segment).expect("the pipe");
+    std::fs::write(data.join("elsewhere"), bytes).expect("the journal");
+    std::os::unix::fs::symlink(data.join("elsewhere"), &segment).expect("a link");
+    says("verify", data, OK);
+
+    let identity = data.join("identity");
+    let good = std::fs::read(&identity).expect("the identity");
+    let remove = || {
+        let _ = std::fs::remove_file(&identity);
+        let _ = std::fs::remove_dir(&identity);
+    };
+    for (what, said) in [("folder", "no regular file"), ("pipe", "no regular file"), ("huge", "too long")] {
+        remove();
+        match what {
+            "folder" => std::fs::create_dir(&identity).expect("a folder"),
+            "pipe" => pipe(&identity),
+            _ => {
+                let file = std::fs::File::create(&identity).expect("a file");
+                file.set_len(1 << 40).expect("a file with a hole");
+            }
+        }
+        let verified = says("verify", data, DAMAGED);
+        let line = verified.lines().next().expect("a line");
+        assert!(line.starts_with("identity  DAMAGED: ") && line.contains(said), "{what}: {verified}");
+        assert!(server.start_refused().contains(said), "{what}");
+    }
+    remove();
+    std::fs::write(&identity, good).expect("the identity");
+    for (name, bytes) in [("member", &b"OVTKMEMB?"[..]), ("peers", b"")] {
+        std::fs::write(data.join(name), bytes).expect("a file");
+        let verified = says("verify", data, DAMAGED);
+        assert!(verified.contains(&format!("{name} is damaged: ")), "{verified}");
+        std::fs::remove_file(data.join(name)).expect("a file");
+    }
+    pipe(&data.join("member"));
+    assert!(says("verify", data, DAMAGED).contains("member is damaged: it is no regular file"));
 }

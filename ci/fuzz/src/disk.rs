@@ -167,6 +167,7 @@ fn recover(mut files: BTreeMap<FileName, Vec<u8>>) {
     let mut recovery = Recovery::new(JournalConfig {
         store: STORE,
         core: CORE,
+        begun: false,
         segment_bytes: SEGMENT_BYTES,
         writes_in_flight_max: 2,
         record_bytes_max: RECORD_BYTES_MAX,

@@ -61,6 +61,8 @@ pub struct SimCore {
     pub core: Option<Core>,
     /// Survives crashes.
     pub disk: SimDisk,
+    /// The data folder remembers that the core's journal was begun.
+    pub journal_begun: bool,
     /// Taken up at the core's next turn.
     pub inbox: VecDeque<Event>,
     /// Virtual time of the next turn; one that comes at another time is void.
@@ -137,6 +139,7 @@ impl SimNode {
             .map(|core| SimCore {
                 core: None,
                 disk: SimDisk::new(seed ^ (u64::from(core) << 32), shape.disk),
+                journal_begun: false,
                 inbox: VecDeque::new(),
                 turn_ns: None,
                 turns_coming_ns: Vec::new(),
@@ -255,6 +258,7 @@ impl SimNode {
             peers: self.peers.clone(),
             shards: self.shape.shards,
             store: 0x0073_696d,
+            journal_begun: self.cores[usize::from(core.0)].journal_begun,
             seed: self.seed ^ self.life.wrapping_mul(0x9e37_79b9_7f4a_7c15),
             version: "simulated".into(),
             auto_create: true,

@@ -361,6 +361,7 @@ impl World {
                     self.recoveries += u64::from(self.starts > 1);
                 }
             }
+            Output::JournalBegun => self.node.cores[core].journal_begun = true,
             Output::Stopped => self.node.cores[core].stopped = true,
             Output::Fatal(detail) => {
                 self.tale.tell(self.time_ns, || format!("fatal: {detail}"));

@@ -310,12 +310,13 @@ fn a_node_that_lacks_more_than_the_others_keep_is_rebuilt_while_they_serve() {
 
 #[test]
 fn a_damaged_disk_is_repaired_by_the_other_nodes_and_votes_for_nobody_before() {
-    for seed in 0..6 {
+    for seed in 0..8 {
+        let damage = if seed < 6 { Damage::Vanished } else { Damage::Gone };
         let mut client = Client::new(seed, 3, 1, 3);
         let mut ids: Vec<_> = (0..60).map(|n| client.enqueue("work", n % 5, "x").unwrap()).collect();
         client.world.end(2, false);
         client.world.damaged = Some(2);
-        assert!(client.world.nodes[2].cores[0].disk.damage(Damage::Vanished).is_some(), "seed {seed}");
+        assert!(client.world.nodes[2].cores[0].disk.damage(damage).is_some(), "seed {seed}");
         // Not all that hold a replica can be asked: nothing is given up, and nobody is voted for.
         client.world.end(1, seed % 2 == 0);
         client.world.start(2);

@@ -505,9 +505,12 @@ fn encode_rate_caps(out: &mut Writer<'_>, caps: &RateCaps) {
 fn decode_rate_caps(input: &mut Reader<'_>) -> Result<RateCaps, Malformed> {
     let queue = input.option("rate_caps", |r| r.u64("rate_caps"))?;
     let count = input.u8("rate_caps")?;
-    let levels = (0..count)
-        .map(|_| Ok((input.u8("rate_caps")?, input.u64("rate_caps")?)))
-        .collect::<Result<BTreeMap<_, _>, Malformed>>()?;
+    let mut levels = BTreeMap::new();
+    for _ in 0..count {
+        if levels.insert(input.u8("rate_caps")?, input.u64("rate_caps")?).is_some() {
+            return Err(Malformed("rate_caps: a level is named twice"));
+        }
+    }
     Ok(RateCaps { queue, levels })
 }
 
@@ -616,6 +619,19 @@ mod tests {
         for cut in 0..bytes.len() {
             assert!(QueueConfig::decode(&mut Reader::new(&bytes[..cut])).is_err());
         }
+    }
+
+    #[test]
+    fn a_level_has_one_rate_cap() {
+        let mut bytes = vec![0, 2];
+        for cap in [5, 6u64] {
+            bytes.push(1);
+            bytes.extend(cap.to_le_bytes());
+        }
+        let error = decode_rate_caps(&mut Reader::new(&bytes)).unwrap_err();
+        assert!(error.0.contains("named twice"), "{error}");
+        bytes[11] = 2;
+        assert_eq!(decode_rate_caps(&mut Reader::new(&bytes)).unwrap().levels, [(1, 5), (2, 6)].into());
     }
 
     #[test]

@@ -22,6 +22,8 @@ pub struct CoreConfig {
     pub shards: u16,
     /// Identity of the data folder.
     pub store: u128,
+    /// This core's journal was begun before, as the data folder remembers: see [`crate::Output::JournalBegun`].
+    pub journal_begun: bool,
     /// Seed of message ids and election time-outs; from the operating system in production.
     pub seed: u64,
     /// Version text of the program, told to clients.

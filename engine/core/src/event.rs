@@ -63,6 +63,10 @@ pub enum Output {
     Publish { shard: ShardId, version: u64, summary: Summary, gone: bool },
     /// Something an operator should know, such as damage that another copy stands in for.
     Warning(String),
+    /// The journal is open, and it is the first that this folder is known to have. The shell remembers durably that
+    /// there is one ([`crate::CoreConfig::journal_begun`]) before it carries out anything else of this drain: a promise
+    /// that leaves the core would otherwise be forgotten without a trace where the journal's files are removed.
+    JournalBegun,
     /// Recovery is done: this core serves.
     Serving,
     /// Everything that was under way when [`Event::Stop`] came is finished and durable.

@@ -88,6 +88,14 @@ impl Core {
                     self.cancel_parked(session, request);
                 }
             }
+            Ok((request, _)) if state.receives.contains_key(&request) => {
+                // The receive stays what its number means: only this answer is not one to it.
+                let detail = format!("request number {request} is that of a receive that has no answer yet");
+                let refusal = refused(Refusal::new(ErrorCode::Invalid, detail));
+                let mut frame = Vec::new();
+                overtake_wire::encode_response(request, &refusal, &mut frame);
+                self.out.push(Output::Frame { session, frame: frame.into() });
+            }
             Ok((request, body)) => {
                 state.under_way += 1;
                 self.request(session, request, body);
@@ -120,7 +128,9 @@ impl Core {
         }
         if let Request::Hello { token } = &body {
             // Without a token nothing may be done but to ask how the node is, as monitors do.
-            let known = if token.is_empty() {
+            let known = if let Err(refusal) = body.validate() {
+                Err(refusal)
+            } else if token.is_empty() {
                 Ok(Identity::anonymous(&self.config))
             } else {
                 Identity::of_token(&self.config, token).map(Some)

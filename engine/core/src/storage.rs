@@ -130,6 +130,7 @@ impl Storage {
         let journal = JournalConfig {
             store: config.store,
             core: config.core,
+            begun: config.journal_begun,
             segment_bytes: config.segment_bytes,
             writes_in_flight_max: config.writes_in_flight_max,
             record_bytes_max: config.entry_bytes_max,
@@ -327,11 +328,7 @@ impl Core {
             Phase::Recovering(mut recovery) => {
                 match recovery.complete(completion, &mut self.storage.operations) {
                     Ok(None) => self.storage.phase = Phase::Recovering(recovery),
-                    Ok(Some((journal, recovered))) => {
-                        self.storage.phase = Phase::Running(journal);
-                        self.storage.recovered = Some(recovered);
-                        self.recovered_both();
-                    }
+                    Ok(Some((journal, recovered))) => self.journal_opened(journal, recovered),
                     Err(error) => self.recovery_failed(&error),
                 }
             }
@@ -409,7 +406,8 @@ impl Core {
 
     /// What is on the disk is not what was written. Others can rebuild it, or there is nothing to go on with.
     fn recovery_failed(&mut self, error: &JournalError) {
-        if matches!(error, JournalError::Damaged { .. }) && self.could_be_rebuilt() {
+        let damaged = matches!(error, JournalError::Damaged { .. } | JournalError::Gone { .. });
+        if damaged && self.could_be_rebuilt() {
             self.be_rebuilt(&error.to_string());
         } else {
             self.disk_failed(error);

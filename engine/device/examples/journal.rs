@@ -78,6 +78,7 @@ async fn open(device: &mut Device, depth: usize) -> Result<Journal, Failure> {
     let mut recovery = Recovery::new(JournalConfig {
         store: 1,
         core: CoreId(0),
+        begun: false,
         segment_bytes: SEGMENT_BYTES,
         writes_in_flight_max: depth,
         record_bytes_max: overtake_log::record::DATA_BYTES_MAX,

@@ -61,7 +61,12 @@ fn list(folder: &Path) -> io::Result<Vec<(FileName, u64)>> {
         let entry = entry?;
         let name = entry.file_name();
         if let Some(file) = name.to_str().and_then(|name| name.parse().ok()) {
-            files.push((file, entry.metadata()?.len()));
+            // A link is followed: what it names is as good.
+            let metadata = fs::metadata(entry.path())?;
+            if !metadata.is_file() {
+                return Err(io::Error::other(format!("{} is no regular file", entry.path().display())));
+            }
+            files.push((file, metadata.len()));
         }
     }
     files.sort();

@@ -4,6 +4,7 @@ use crate::error::FolderError;
 use overtake_base::CoreId;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Read as _, Seek as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 const LOCK_FILE: &str = "LOCK";
@@ -53,16 +54,52 @@ pub fn lock_folder_to_look(folder: &Path) -> Result<FolderLock, FolderError> {
         return Err(FolderError::of(folder, error));
     }
     let path = folder.join(LOCK_FILE);
-    let file = match File::open(&path) {
+    let file = match open_regular(&path) {
         Ok(file) => file,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(FolderLock { _file: None }),
-        Err(error) => return Err(FolderError::of(&path, error)),
+        Err(FolderError::Io { error, .. }) if error.kind() == ErrorKind::NotFound => {
+            return Ok(FolderLock { _file: None });
+        }
+        Err(error) => return Err(error),
     };
     match file.try_lock_shared() {
         Ok(()) => Ok(FolderLock { _file: Some(file) }),
         Err(TryLockError::WouldBlock) => Err(in_use(folder, file)),
         Err(TryLockError::Error(error)) => Err(FolderError::of(&path, error)),
     }
+}
+
+/// Longest of the small files of a data folder.
+const SMALL_FILE_BYTES_MAX: u64 = 64 * 1024;
+
+/// Opens a file to read it, whatever stands in its place: nothing that waits for another process, or never ends.
+pub(crate) fn open_regular(path: &Path) -> Result<File, FolderError> {
+    let no_wait = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    let open = OpenOptions::new().read(true).custom_flags(no_wait).open(path);
+    let file = open.map_err(|error| FolderError::of(path, error))?;
+    let metadata = file.metadata().map_err(|error| FolderError::of(path, error))?;
+    if !metadata.is_file() {
+        return Err(FolderError::Damaged { path: path.into(), detail: NO_REGULAR_FILE });
+    }
+    Ok(file)
+}
+
+/// What is said of a folder, pipe or device in a file's place.
+const NO_REGULAR_FILE: &str = "it is no regular file";
+
+/// All of one of the folder's small files, if it is there.
+pub(crate) fn read_small_file(path: &Path) -> Result<Option<Vec<u8>>, FolderError> {
+    let file = match open_regular(path) {
+        Ok(file) => file,
+        Err(FolderError::Io { error, .. }) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let mut bytes = Vec::new();
+    let read = file.take(SMALL_FILE_BYTES_MAX + 1).read_to_end(&mut bytes);
+    read.map_err(|error| FolderError::of(path, error))?;
+    if bytes.len() as u64 > SMALL_FILE_BYTES_MAX {
+        return Err(FolderError::Damaged { path: path.into(), detail: "the file is too long" });
+    }
+    Ok(Some(bytes))
 }
 
 /// Makes the folder and those above it, durably.

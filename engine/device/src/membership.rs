@@ -14,7 +14,7 @@
 //! checksum of all before it (8).
 
 use crate::error::FolderError;
-use crate::folder::{make_folder, replace_file};
+use crate::folder::{make_folder, read_small_file, replace_file};
 use crate::store::is_made;
 use overtake_base::checksum::checksum;
 use overtake_base::limits::NODES_MAX;
@@ -76,12 +76,12 @@ fn unsealed<'a>(bytes: &'a [u8], magic: &[u8; 8]) -> Result<Reader<'a>, Malforme
     }
 }
 
-fn read(path: &Path) -> Result<Option<Vec<u8>>, FolderError> {
-    match fs::read(path) {
-        Ok(bytes) => Ok(Some(bytes)),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(FolderError::of(path, error)),
-    }
+/// The node of a cluster that a data folder belongs to; none: a node by itself.
+pub fn read_member(folder: &Path) -> Result<Option<Membership>, FolderError> {
+    let path = folder.join(MEMBER_FILE);
+    let Some(bytes) = read_small_file(&path)? else { return Ok(None) };
+    let member = Membership::decode(&bytes);
+    member.map(Some).map_err(|Malformed(detail)| FolderError::Damaged { path, detail })
 }
 
 /// Checks that a locked data folder is the one of this node (none: of a node by itself), or makes a new one its own. Called
@@ -89,7 +89,6 @@ fn read(path: &Path) -> Result<Option<Vec<u8>>, FolderError> {
 pub fn claim_folder(folder: &Path, asked: Option<Membership>) -> Result<(), FolderError> {
     make_folder(folder)?;
     let path = folder.join(MEMBER_FILE);
-    let damaged = |Malformed(detail)| FolderError::Damaged { path: path.clone(), detail };
     if !is_made(folder) {
         return match asked {
             Some(asked) => {
@@ -101,7 +100,7 @@ pub fn claim_folder(folder: &Path, asked: Option<Membership>) -> Result<(), Fold
             },
         };
     }
-    let found = read(&path)?.map(|bytes| Membership::decode(&bytes)).transpose().map_err(damaged)?;
+    let found = read_member(folder)?;
     if found == asked {
         return Ok(());
     }
@@ -115,7 +114,7 @@ pub fn claim_folder(folder: &Path, asked: Option<Membership>) -> Result<(), Fold
 /// The data folders that the other nodes had when they were last seen.
 pub fn read_peers(folder: &Path) -> Result<BTreeMap<NodeId, u128>, FolderError> {
     let path = folder.join(PEERS_FILE);
-    let Some(bytes) = read(&path)? else { return Ok(BTreeMap::new()) };
+    let Some(bytes) = read_small_file(&path)? else { return Ok(BTreeMap::new()) };
     decode_peers(&bytes).map_err(|Malformed(detail)| FolderError::Damaged { path, detail })
 }
 

@@ -95,6 +95,7 @@ fn config() -> JournalConfig {
     JournalConfig {
         store: 5,
         core: CoreId(0),
+        begun: false,
         segment_bytes: 4 << 20,
         writes_in_flight_max: 4,
         record_bytes_max: overtake_log::record::DATA_BYTES_MAX,

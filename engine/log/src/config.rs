@@ -16,6 +16,8 @@ pub struct JournalConfig {
     pub store: u128,
     /// The core.
     pub core: CoreId,
+    /// A journal was begun in this folder before: a folder without one has lost it, and is not new.
+    pub begun: bool,
     /// Length of a segment in bytes: a multiple of [`BLOCK_BYTES`], [`segment_bytes_min`] at least, below 4 GiB. It
     /// cannot be changed for a folder that holds a journal.
     pub segment_bytes: u64,

@@ -19,6 +19,11 @@ pub enum JournalError {
         /// What is wrong.
         detail: String,
     },
+    /// A journal was begun in the folder, and nothing of it is left.
+    Gone {
+        /// The core whose folder it is.
+        core: u16,
+    },
     /// A file of another format version.
     OtherFormat {
         /// The file.
@@ -60,6 +65,12 @@ impl fmt::Display for JournalError {
                 f,
                 "{file} is damaged at byte {offset}: {detail}; this is not a torn tail, so it is not repaired by \
                  guessing: restore the data folder from a backup, or remove it and let the peers repair this node"
+            ),
+            Self::Gone { core } => write!(
+                f,
+                "the journal is damaged: one was begun in core-{core:02} before, and nothing of it is left; put its \
+                 files back, or restore the whole data folder from a backup. Where losing all that is in the data folder \
+                 is accepted, start with a new one: a node of a cluster under a new node id"
             ),
             Self::OtherFormat { file, found, expected } => write!(
                 f,

@@ -42,6 +42,7 @@ pub(crate) struct Plan {
 pub(crate) struct Inventory {
     store: u128,
     core: CoreId,
+    begun: bool,
     segment_bytes: u64,
     lengths: BTreeMap<FileName, u64>,
     asked: BTreeMap<u64, FileName>,
@@ -57,6 +58,7 @@ impl Inventory {
         Self {
             store: config.store,
             core: config.core,
+            begun: config.begun,
             segment_bytes: config.segment_bytes,
             lengths: BTreeMap::new(),
             asked: BTreeMap::new(),
@@ -262,6 +264,15 @@ impl Inventory {
         if let Some(file) = self.lengths.keys().find(checkpoint) {
             let detail = String::from("there are checkpoints but no journal: its segments were removed");
             return Err(JournalError::Damaged { file: *file, offset: 0, detail });
+        }
+        self.check_not_gone()
+    }
+
+    /// Fails where a journal was begun here before; called where nothing of one was found. A folder with the mark of
+    /// one that was given up is on its way to be begun anew.
+    pub(crate) fn check_not_gone(&self) -> Result<(), JournalError> {
+        if self.begun && !self.lengths.contains_key(&crate::mark::FILES[0]) {
+            return Err(JournalError::Gone { core: self.core.0 });
         }
         Ok(())
     }

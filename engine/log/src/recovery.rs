@@ -250,6 +250,9 @@ impl Recovery {
             loading.scanner.unproven.clear();
         }
         let (end, cut_tail) = loading.scanner.finish()?;
+        if loading.scanner.batches == 0 {
+            self.inventory.check_not_gone()?;
+        }
         let replayed = loading.replay.finish(end.at.sequence)?;
         let plan = loading.plan;
         let mut live: VecDeque<Live> = replayed.live.into();

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
+from typing import Any, cast
 
 import httpx
 import pytest
@@ -215,6 +217,95 @@ def test_an_answer_that_is_not_of_the_api_is_an_error() -> None:
     short = httpx.MockTransport(lambda request: httpx.Response(200, json={"results": []}))
     with Client("http://proxy", transport=short) as client, pytest.raises(overtake.UnexpectedAnswer):
         client.enqueue_batch("q", [NewMessage(b"", 0)])
+
+
+def test_answers_of_another_shape_are_errors(client: Client, queue: str) -> None:
+    good = dict(client.stats(queue))
+    wrong: list[object] = [[], "stats", None, {}, {**good, "dlq": "1"}, {**good, "visible": {"p0": None}}]
+    wrong += [{**good, "totals": {}}, {**good, "leased": True}, {**good, "wait_ms": {"p0": {"p50": 1}}}]
+    for answer in wrong:
+        canned = httpx.MockTransport(lambda request, answer=answer: httpx.Response(200, json=answer))
+        with Client("http://proxy", transport=canned) as other, pytest.raises(overtake.UnexpectedAnswer):
+            other.stats("q")
+    more = httpx.MockTransport(lambda request: httpx.Response(200, json={**good, "new": 1}))
+    with Client("http://proxy", transport=more) as other:
+        assert other.stats("q")["dlq"] == good["dlq"]
+    message = {"id": 5, "priority": 0, "receipt": "r", "deliveries": 1, "headers": {}, "body": ""}
+    message |= {"enqueued_at": "2026-01-01T00:00:00.000Z", "lease_expires_at": "2026-01-01T00:00:00.000Z"}
+    deep = httpx.Response(200, content=b"[" * 100_000, headers={"content-type": "application/json"})
+    problem = httpx.Response(400, content=b"[1]", headers={"content-type": "application/problem+json"})
+    for response in (httpx.Response(200, json={"messages": [message]}), deep, problem):
+        canned = httpx.MockTransport(lambda request, response=response: response)
+        with Client("http://proxy", transport=canned) as other, pytest.raises(overtake.UnexpectedAnswer):
+            other.receive("q")
+    not_base64 = {**message, "id": "m", "body": "?"}
+    canned = httpx.MockTransport(lambda request: httpx.Response(200, json={"messages": [not_base64]}))
+    with Client("http://proxy", transport=canned) as other, pytest.raises(overtake.UnexpectedAnswer):
+        other.receive("q")
+
+
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+def test_what_can_be_no_server_token_or_time_is_refused_at_once(kind: type[Client] | type[AsyncClient]) -> None:
+    for server in ("127.0.0.1:7401", "node1", "", "ftp://node1", "http://", "http://node1?a=b", "http://[", "http://a:b"):
+        with pytest.raises(ValueError, match="must be a URL like http://node1:7401"):
+            kind(server)
+    with pytest.raises(ValueError, match="URL"):
+        kind(None)  # type: ignore[arg-type]
+    for token in ("a\r\nb: c", "with space", "é", "\ud800"):
+        with pytest.raises(ValueError, match="printable ASCII") as refused:
+            kind(token=token)
+        assert token not in str(refused.value)
+    for seconds in (float("nan"), float("inf"), -1.0, "5"):
+        with pytest.raises(ValueError, match="_s must be"):
+            kind(timeout_s=seconds)  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="_s must be"):
+            kind(retry_for_s=seconds)  # type: ignore[arg-type]
+
+
+def test_what_cannot_be_sent_is_an_invalid_request(client: Client, queue: str) -> None:
+    surrogate, nan, anything = "\ud800", float("nan"), cast(Any, None)
+    deep: Any = []
+    for _ in range(100_000):
+        deep = [deep]
+    calls: list[Callable[[], object]] = [
+        lambda: client.receive(anything),
+        lambda: client.receive(surrogate),
+        lambda: client.receive(queue, wait_s=cast(Any, nan)),
+        lambda: client.receive(queue, wait_s=cast(Any, "5")),
+        lambda: client.receive(queue, wait_s=21),
+        lambda: client.receive(queue, max=cast(Any, nan)),
+        lambda: client.receive(queue, max=cast(Any, object())),
+        lambda: client.receive(queue, worker=surrogate),
+        lambda: client.put_queue(queue, {"reserve": nan}),
+        lambda: client.put_queue(queue, {"reserve": float("inf")}),
+        lambda: client.put_queue(queue, cast(Any, {"weights": deep})),
+        lambda: client.enqueue(queue, NewMessage(cast(Any, "text"), 0)),
+        lambda: client.enqueue(queue, NewMessage(b"", 0, dedup_key=surrogate)),
+        lambda: client.enqueue(queue, NewMessage(b"", 0, headers={"a": surrogate})),
+        lambda: client.enqueue(queue, NewMessage(b"", 0, deliver_at=datetime.max)),
+        lambda: client.inspect(queue, surrogate),
+        lambda: client.list_queues(after=surrogate),
+        lambda: client.peek(queue, states=["nowhere"]),
+        lambda: client.ack(queue, surrogate),
+    ]
+    for number, call in enumerate(calls):
+        with pytest.raises(overtake.InvalidRequest):
+            print(number, call())
+
+
+def test_a_closed_client_says_so(server: str, queue: str) -> None:
+    client = Client(server)
+    client.close()
+    with pytest.raises(overtake.ClientClosed, match="closed"):
+        client.stats(queue)
+
+    async def session() -> None:
+        async with AsyncClient(server) as client:
+            pass
+        with pytest.raises(overtake.ClientClosed):
+            await client.stats(queue)
+
+    asyncio.run(session())
 
 
 def test_message_ids_are_ulids_of_now() -> None:

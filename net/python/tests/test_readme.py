@@ -24,13 +24,18 @@ def run(example: str, server: str, queue: str, **names: Any) -> None:
 
 
 def test_all_examples_are_run() -> None:
-    assert len(EXAMPLES) == 2
+    assert len(EXAMPLES) == 3
 
 
 def test_store_and_receive(client: Client, queue: str, server: str) -> None:
     run(EXAMPLES[0], server, queue)
     assert client.stats(queue)["totals"]["acked"] == 1
     assert client.get_queue(queue)["max_deliveries"] == 10
+
+
+def test_the_async_client(client: Client, queue: str, server: str) -> None:
+    run(EXAMPLES[1], server, queue)
+    assert client.stats(queue)["visible"]["p2"] == 100
 
 
 def test_work(client: Client, queue: str, server: str) -> None:
@@ -49,7 +54,7 @@ def test_work(client: Client, queue: str, server: str) -> None:
     threading.Thread(target=end).start()
     busy = iter([False, True])
     try:
-        run(EXAMPLES[1], server, queue, send_mail=send_mail, mail_server_is_busy=lambda: next(busy))
+        run(EXAMPLES[2], server, queue, send_mail=send_mail, mail_server_is_busy=lambda: next(busy))
     finally:
         signal.signal(signal.SIGTERM, before)
     assert len(sent) == 1

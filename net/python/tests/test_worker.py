@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import httpx
 import pytest
 
 import overtake
@@ -25,12 +26,36 @@ def until(holds: Callable[[], Any]) -> Any:
     pytest.fail("it did not come about within 20 s")
 
 
+class _Watching(httpx.HTTPTransport):
+    def __init__(self, receives: threading.Semaphore) -> None:
+        super().__init__()
+        self.receives = receives
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        if request.url.path.endswith("/receive"):
+            self.receives.release()
+        return super().handle_request(request)
+
+
+class _AsyncWatching(httpx.AsyncHTTPTransport):
+    def __init__(self, receives: threading.Semaphore) -> None:
+        super().__init__()
+        self.receives = receives
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        if request.url.path.endswith("/receive"):
+            self.receives.release()
+        return await super().handle_async_request(request)
+
+
 class Kind:
     """Runs a handler, given as a blocking function of the message and a way to wait, in either worker."""
 
     def __init__(self, name: str, server: str) -> None:
         self.name, self.server = name, server
         self.report: Report | None = None
+        #: Released whenever a receive goes out.
+        self.receives = threading.Semaphore(0)
         self.stop: Callable[[], None] = lambda: None
 
     def start(self, queue: str, handler: Callable[[Message], float | None], **options: Any) -> Kind:
@@ -41,7 +66,7 @@ class Kind:
             def work(message: Message) -> None:
                 time.sleep(handler(message) or 0)
 
-            with Client(self.server) as client:
+            with Client(self.server, transport=_Watching(self.receives)) as client:
                 worker = Worker(client, queue, work, **options)
                 self.stop = worker.stop
                 started.set()
@@ -52,9 +77,13 @@ class Kind:
                 await asyncio.sleep(handler(message) or 0)
 
             loop = asyncio.get_running_loop()
-            async with AsyncClient(self.server) as client:
+            async with AsyncClient(self.server, transport=_AsyncWatching(self.receives)) as client:
                 worker = AsyncWorker(client, queue, work, **options)
-                self.stop = lambda: loop.call_soon_threadsafe(worker.stop) and None
+
+                def stop() -> None:
+                    loop.call_soon_threadsafe(worker.stop)
+
+                self.stop = stop
                 started.set()
                 self.report = await worker.run()
 
@@ -174,6 +203,25 @@ def test_a_stop_waits_for_running_work_and_gives_back_the_rest(client: Client, q
     assert worker.end() == Report(succeeded=1, given_back=1)
     stats = client.stats(queue)
     assert (stats["leased"], stats["visible"]["p1"], stats["totals"]["acked"]) == (0, 1, 1)
+
+
+def test_what_an_open_receive_brings_after_the_stop_is_worked_on(client: Client, queue: str, kind: Kind) -> None:
+    client.put_queue(queue, {"max_deliveries": 1})
+    worker = kind.start(queue, lambda message: None, wait_s=5)
+    worker.receives.acquire()
+    worker.stop()
+    client.enqueue(queue, NewMessage(b"the only chance", 0))
+    assert worker.end() == Report(succeeded=1)
+    stats = client.stats(queue)
+    assert (stats["totals"]["acked"], stats["dlq"]) == (1, 0)
+    assert not worker.receives.acquire(blocking=False), "it asked again after the stop"
+
+
+def test_an_option_that_cannot_be_meant_is_refused(client: Client) -> None:
+    wrong: list[dict[str, Any]] = [{"concurrency": 0}, {"drain_s": float("nan")}, {"timeout_s": 0}]
+    for options in wrong:
+        with pytest.raises(ValueError):
+            Worker(client, "q", lambda message: None, **options)
 
 
 def test_what_no_waiting_can_mend_ends_the_worker(server: str) -> None:

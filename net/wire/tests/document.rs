@@ -4,7 +4,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use bytes::Bytes;
-use overtake_base::{MessageId, UnixMillis};
+use overtake_base::queue_config::{Backoff, RateCaps, Scheduling, Starvation};
+use overtake_base::{MessageId, QueueConfig, QueueConfigPatch, UnixMillis};
 use overtake_wire::message::*;
 use overtake_wire::{
     RequestKind, ResponseKind, decode_request, decode_response, encode_request, encode_response,
@@ -108,6 +109,70 @@ fn offsets_add_up() {
     assert!(checked > 140, "{checked} fields were found");
 }
 
+fn patch() -> QueueConfigPatch {
+    QueueConfigPatch {
+        levels: Some(Some(3)),
+        scheduling: Some(Some(Scheduling::Strict)),
+        max_deliveries: Some(Some(10)),
+        lease_s: Some(None),
+        rate_caps: Some(Some(RateCaps { queue: None, levels: [(2, 50)].into() })),
+        backoff: Some(Some(Backoff { first_s: 5, factor_micro: 2_000_000, max_s: 600 })),
+        ..QueueConfigPatch::default()
+    }
+}
+
+/// Sets one number of a configuration.
+type Set = fn(&mut QueueConfig, u64);
+
+/// The bounds that the document gives for each field are those that the server checks.
+#[test]
+fn the_ranges_of_a_configuration_are_those_of_the_document() {
+    let set: [(&str, Set); 17] = [
+        ("levels", |c, v| *c = QueueConfig::with_defaults(u8::try_from(v).unwrap_or(u8::MAX), 1)),
+        ("shards", |c, v| c.shards = u16::try_from(v).unwrap_or(u16::MAX)),
+        ("weights", |c, v| c.weights_micro = vec![v; 5]),
+        ("reserve", |c, v| c.reserve_ppm = u32::try_from(v).unwrap()),
+        ("floor", |c, v| c.floor_ppm = u32::try_from(v).unwrap()),
+        ("aging_s", |c, v| c.aging_s = v),
+        ("max_deliveries", |c, v| c.max_deliveries = u32::try_from(v).unwrap()),
+        ("lease_s", |c, v| c.lease_s = u32::try_from(v).unwrap()),
+        ("dedup_window_s", |c, v| c.dedup_window_s = v),
+        ("retention_s", |c, v| c.retention_s = v),
+        ("max_depth", |c, v| c.max_depth = Some(v)),
+        ("max_bytes", |c, v| c.max_bytes = Some(v)),
+        ("rate_caps", |c, v| c.rate_caps = RateCaps { queue: Some(v), levels: [(4, v)].into() }),
+        ("backoff.first_s", |c, v| c.backoff = Some(Backoff { first_s: v, ..BACKOFF })),
+        ("backoff.factor", |c, v| c.backoff = Some(Backoff { factor_micro: v, ..BACKOFF })),
+        ("backoff.max_s", |c, v| c.backoff = Some(Backoff { max_s: v, ..BACKOFF })),
+        ("starvation_s", |c, v| c.starvation = Starvation::All(v)),
+    ];
+    let start = DOCUMENT.find("| field | allowed | default |").unwrap();
+    let rows: Vec<&str> =
+        DOCUMENT[start..].lines().skip(2).take_while(|line| line.starts_with("| ")).collect();
+    assert_eq!(rows.len(), set.len());
+    for (row, (field, set)) in rows.into_iter().zip(set) {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        assert_eq!(cells[1], field);
+        let range =
+            cells[2].split_whitespace().find_map(|word| word.trim_end_matches([',', ';']).split_once("..="));
+        let (low, high) = range.unwrap_or_else(|| panic!("no range in {row}"));
+        let (low, high): (u64, u64) = (low.parse().unwrap(), high.parse().unwrap());
+        let valid = |value: u64| {
+            let mut config = QueueConfig::with_defaults(5, 1);
+            set(&mut config, value);
+            config.validate()
+        };
+        for good in [low, high] {
+            assert_eq!(valid(good), Ok(()), "{field} {good}");
+        }
+        for bad in [low.checked_sub(1), Some(high + 1)].into_iter().flatten() {
+            assert!(valid(bad).is_err_and(|refused| refused.field == field), "{field} {bad}");
+        }
+    }
+}
+
+const BACKOFF: Backoff = Backoff { first_s: 0, factor_micro: 1_000_000, max_s: 31_622_400 };
+
 fn session() -> Vec<Result<(u64, Request), (u64, Response)>> {
     let id = MessageId::new(1_700_000_000_123, 0x0001_0203_0405_0607_0809);
     let headers = || vec![("a".to_owned(), "b".to_owned())];
@@ -152,8 +217,10 @@ fn session() -> Vec<Result<(u64, Request), (u64, Response)>> {
         Ok((5, Request::Receive(receive))),
         Ok((6, Request::CancelReceive { request: 5 })),
         Err((5, Response::Received { messages: vec![] })),
-        Ok((7, Request::GetQueue { queue: "job".into() })),
-        Err((7, Response::Refused(Refusal::not_found("no queue \"job\"")))),
+        Ok((7, Request::PutQueue { queue: queue(), patch: patch() })),
+        Err((7, Response::QueuePut { created: true, config: QueueConfig::create(&patch(), 8).unwrap() })),
+        Ok((8, Request::GetQueue { queue: "job".into() })),
+        Err((8, Response::Refused(Refusal::not_found("no queue \"job\"")))),
     ]
 }
 

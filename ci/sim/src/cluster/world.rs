@@ -605,6 +605,7 @@ impl ClusterWorld {
                 }
             }
             Output::Serving => self.nodes[node].cores[core].serving = true,
+            Output::JournalBegun => self.nodes[node].cores[core].journal_begun = true,
             Output::Stopped => self.nodes[node].cores[core].stopped = true,
             Output::Warning(detail) => {
                 self.tale.tell(self.time_ns, || format!("node {}: warning: {detail}", node + 1));

@@ -26,10 +26,12 @@ pub enum Damage {
     Stale,
     /// A bit of a checkpoint flips, or its file is the one before.
     Checkpoint,
+    /// Somebody removed every file.
+    Gone,
 }
 
 impl Damage {
-    /// Every kind.
+    /// What a disk does by itself.
     pub const ALL: [Self; 5] = [Self::Rot, Self::Vanished, Self::Misdirected, Self::Stale, Self::Checkpoint];
 }
 
@@ -42,6 +44,10 @@ impl SimDisk {
             Damage::Misdirected => self.misdirect(),
             Damage::Stale => self.stale(),
             Damage::Checkpoint => self.damage_checkpoint(),
+            Damage::Gone => {
+                self.files.clear();
+                Some("its files were removed".into())
+            }
         }
     }
 

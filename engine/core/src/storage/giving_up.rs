@@ -1,7 +1,7 @@
 //! The disk's side of giving up a damaged journal, and checkpoints that wait for their entries.
 
 use super::{GivingUp, Phase, ReadyCheckpoint, Recovered, Storage};
-use crate::{Core, repair};
+use crate::{Core, Output, repair};
 use bytes::Bytes;
 use overtake_base::ShardId;
 use overtake_log::disk::DiskOperation;
@@ -66,6 +66,16 @@ impl Storage {
 }
 
 impl Core {
+    /// The journal is open, and with the first one of a folder the folder is to remember that there is one.
+    pub(super) fn journal_opened(&mut self, journal: Journal, recovered: Recovered) {
+        self.storage.phase = Phase::Running(journal);
+        self.storage.recovered = Some(recovered);
+        if !core::mem::replace(&mut self.storage.config.begun, true) {
+            self.out.push(Output::JournalBegun);
+        }
+        self.recovered_both();
+    }
+
     /// The replicas of a folder that was given up begin in terms in which they did not vote before. False where some
     /// of those are not known.
     pub(super) fn begin_again(&mut self, recovered: &mut Recovered) -> bool {

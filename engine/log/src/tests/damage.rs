@@ -191,3 +191,37 @@ fn files_of_others_are_told_apart() {
     let error = recover(&mut disk, config()).expect_err("format 9");
     assert!(matches!(error, JournalError::OtherFormat { found: 9, expected: 1, .. }), "{error}");
 }
+
+/// A journal that was begun here is missed, whatever is left in its place; where none was begun, the same folder is new.
+#[test]
+fn a_journal_that_is_gone_is_missed() {
+    let begun = JournalConfig { begun: true, ..config() };
+    let world = six_batches();
+    assert!(recover(&mut world.disk.clone(), begun.clone()).is_ok());
+    type Loss = fn(&mut Vec<u8>);
+    let losses: [(&str, Option<Loss>); 5] = [
+        ("removed", None),
+        ("emptied", Some(Vec::clear)),
+        ("cut", Some(|bytes| bytes.truncate(100))),
+        ("blank", Some(|bytes| bytes.fill(0))),
+        ("blank behind its header", Some(|bytes| bytes[4096..].fill(0))),
+    ];
+    for (what, loss) in losses {
+        let mut disk = world.disk.clone();
+        match loss {
+            None => disk.files.clear(),
+            Some(loss) => disk.files.values_mut().for_each(loss),
+        }
+        let mut new = disk.clone();
+        let error = recover(&mut disk, begun.clone()).map(drop).expect_err(what);
+        assert_eq!(error, JournalError::Gone { core: 2 }, "{what}");
+        assert!(error.to_string().contains("one was begun in core-02 before"), "{error}");
+        assert!(recover(&mut new, config()).is_ok(), "{what}");
+    }
+    // A journal that was given up is begun anew.
+    let mut disk = world.disk.clone();
+    disk.files.clear();
+    let crate::disk::DiskOperationKind::Replace { file, data } = crate::mark::write(&begun) else { return };
+    disk.files.insert(file, data.to_vec());
+    assert!(recover(&mut disk, begun).is_ok());
+}

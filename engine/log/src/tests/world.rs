@@ -18,6 +18,7 @@ pub(super) fn config() -> JournalConfig {
     JournalConfig {
         store: 77,
         core: CoreId(2),
+        begun: false,
         segment_bytes: 64 * 1024,
         writes_in_flight_max: 3,
         record_bytes_max: RECORD_BYTES_MAX,

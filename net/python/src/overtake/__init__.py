@@ -9,6 +9,7 @@ from ._async_client import AsyncClient
 from ._client import Client
 from ._errors import (
     AnswerLost,
+    ClientClosed,
     Conflict,
     ConnectionFailed,
     Forbidden,
@@ -24,6 +25,10 @@ from ._errors import (
 )
 from ._ids import new_message_id
 from ._models import (
+    Backoff,
+    Cluster,
+    ClusterNode,
+    ClusterShard,
     DeadLetter,
     Inspected,
     Message,
@@ -35,7 +40,10 @@ from ._models import (
     QueueListed,
     Release,
     State,
+    Stats,
     Stored,
+    Totals,
+    Waits,
 )
 from ._worker import AsyncWorker, Report, RetryAfter, Worker
 
@@ -43,7 +51,12 @@ __all__ = [
     "AnswerLost",
     "AsyncClient",
     "AsyncWorker",
+    "Backoff",
     "Client",
+    "ClientClosed",
+    "Cluster",
+    "ClusterNode",
+    "ClusterShard",
     "Conflict",
     "ConnectionFailed",
     "DeadLetter",
@@ -66,10 +79,13 @@ __all__ = [
     "RetryAfter",
     "ServerError",
     "State",
+    "Stats",
     "Stored",
+    "Totals",
     "Unauthorized",
     "Unavailable",
     "UnexpectedAnswer",
+    "Waits",
     "Worker",
     "new_message_id",
 ]

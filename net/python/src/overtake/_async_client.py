@@ -12,8 +12,9 @@ import httpx
 
 from . import _calls
 from ._calls import Call, Tries
-from ._errors import OvertakeError
+from ._errors import ClientClosed, OvertakeError
 from ._models import (
+    Cluster,
     DeadLetter,
     Inspected,
     Message,
@@ -25,6 +26,7 @@ from ._models import (
     QueueListed,
     Release,
     State,
+    Stats,
     Stored,
 )
 
@@ -40,6 +42,9 @@ class AsyncClient:
     message has an id or a dedup key; a settle; a look), is tried again for `retry_for_s`; other calls raise, and the
     error says what is known.
 
+    `servers` are URLs such as `http://node1:7401`; what cannot be one, or cannot be a token, is a `ValueError`. Every other
+    error is an `OvertakeError`.
+
     `verify` is what httpx takes: a certificate file, an `ssl.SSLContext`, or False.
     """
 
@@ -52,11 +57,11 @@ class AsyncClient:
         verify: Any = True,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        self._servers = [server.rstrip("/") for server in servers or ("http://127.0.0.1:7401",)]
-        self._timeout_s = timeout_s
-        self._retry_for_s = retry_for_s
+        self._servers = [_calls.server(server) for server in servers or ("http://127.0.0.1:7401",)]
+        self._timeout_s = _calls.seconds(timeout_s, "timeout_s")
+        self._retry_for_s = _calls.seconds(retry_for_s, "retry_for_s")
         self._next = 0
-        headers = {"authorization": f"Bearer {token}"} if token else {}
+        headers = _calls.authorization(token)
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
         self._http = httpx.AsyncClient(
             headers=headers, verify=verify, limits=limits, transport=transport, trust_env=False
@@ -80,11 +85,11 @@ class AsyncClient:
     async def _once(self, call: Call[T]) -> T:
         url = self._servers[self._next % len(self._servers)] + call.path
         timeout = httpx.Timeout(self._timeout_s, read=self._timeout_s + call.wait_s)
+        content, headers = _calls.encoded(call)
+        if self._http.is_closed:
+            raise ClientClosed("the client is closed")
         try:
-            if call.body is None:
-                response = await self._http.request(call.method, url, timeout=timeout)
-            else:
-                response = await self._http.request(call.method, url, json=call.body, timeout=timeout)
+            response = await self._http.request(call.method, url, content=content, headers=headers, timeout=timeout)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise _calls.error_of(error) from error
         return _calls.answer_of(call, response)
@@ -195,7 +200,7 @@ class AsyncClient:
         """Gives the message back, to be delivered again."""
         return (await self.settle(queue, release=[Release(receipt, delay_s, error)]))[receipt]
 
-    async def stats(self, queue: str) -> dict[str, Any]:
+    async def stats(self, queue: str) -> Stats:
         """Counts, ages, waits and totals, as the API shows them."""
         return await self._send(_calls.stats(queue))
 
@@ -244,6 +249,6 @@ class AsyncClient:
         """Deletes all dead letters and gives their number."""
         return await self._send(_calls.dlq_purge(queue))
 
-    async def cluster(self) -> dict[str, Any]:
+    async def cluster(self) -> Cluster:
         """Nodes and shards."""
         return await self._send(_calls.cluster())

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import math
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar, cast
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, urlencode, urlsplit
 
 import httpx
 
-from ._errors import AnswerLost, ConnectionFailed, InvalidRequest, OvertakeError, UnexpectedAnswer, refusal
+from ._errors import AnswerLost, ConnectionFailed, OvertakeError, UnexpectedAnswer, refusal, wrong
 from ._ids import new_message_id
 from ._models import (
+    Cluster,
     DeadLetter,
     Inspected,
     Message,
@@ -24,11 +27,16 @@ from ._models import (
     QueueListed,
     Release,
     State,
+    Stats,
     Stored,
     read,
 )
+from ._shape import check
 
 T = TypeVar("T")
+
+#: Longest wait of a receive, in seconds.
+WAIT_S_MAX = 20
 
 
 @dataclass(frozen=True)
@@ -48,9 +56,12 @@ class Call(Generic[T]):
 def _part(text: str, field: str) -> str:
     """One part of a path. A way through folders would lead elsewhere: the path to message `..` is that of its queue, which
     a DELETE removes."""
-    if text in ("", ".", ".."):
-        raise InvalidRequest(400, {"field": field, "detail": f"{field} must be a name, is {text!r}"})
-    return quote(text, safe="")
+    if not isinstance(text, str) or text in ("", ".", ".."):
+        raise wrong(field, f"{field} must be a name, is {text!r}")
+    try:
+        return quote(text, safe="")
+    except UnicodeEncodeError as error:
+        raise wrong(field, f"{field} is no text: {error}") from error
 
 
 def _queue(name: str, rest: str = "") -> str:
@@ -63,23 +74,77 @@ def _message(queue: str, message_id: str) -> str:
 
 def _query(**fields: Any) -> str:
     given = {name: value for name, value in fields.items() if value is not None}
-    return "?" + urlencode(given) if given else ""
+    try:
+        return "?" + urlencode(given) if given else ""
+    except UnicodeEncodeError as error:
+        raise wrong(None, f"a parameter is no text: {error}") from error
 
 
 def _given(**fields: Any) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
+def _checked(kind: type[T]) -> Callable[[Any], T]:
+    """Reads an answer that is given on as it is."""
+
+    def parse(answer: Any) -> T:
+        check(answer, kind, "the answer")
+        return cast(T, answer)
+
+    return parse
+
+
 def _nothing(_: Any) -> None:
     return None
 
 
+def server(url: str) -> str:
+    """Where a server is, as paths are put behind it. Raises `ValueError`."""
+    parsed = httpx.URL("")
+    try:
+        # Knows brackets that are not closed, which httpx takes for a host.
+        urlsplit(url)
+        parsed = httpx.URL(url)
+    except (httpx.InvalidURL, ValueError, TypeError, AttributeError):
+        pass
+    if parsed.scheme not in ("http", "https") or not parsed.host or parsed.query or parsed.fragment:
+        raise ValueError(f"a server must be a URL like http://node1:7401, is {url!r}")
+    return url.rstrip("/")
+
+
+def seconds(number: float, name: str) -> float:
+    """A time that can be waited for. Raises `ValueError`."""
+    if not isinstance(number, (int, float)) or not 0 <= number < math.inf:
+        raise ValueError(f"{name} must be a number of seconds, 0 or more, is {number!r}")
+    return number
+
+
+def authorization(token: str | None) -> dict[str, str]:
+    """The header that shows a token. Raises `ValueError`; the text does not repeat what may be a secret."""
+    if not token:
+        return {}
+    if not isinstance(token, str) or not all("!" <= character <= "~" for character in token):
+        raise ValueError("a token must be printable ASCII without spaces or line ends")
+    return {"authorization": f"Bearer {token}"}
+
+
+def encoded(call: Call[Any]) -> tuple[bytes | None, dict[str, str]]:
+    """The body of a request, and its headers."""
+    if call.body is None:
+        return None, {}
+    try:
+        text = json.dumps(call.body, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        return text.encode("utf-8"), {"content-type": "application/json"}
+    except (ValueError, TypeError, RecursionError) as error:
+        raise wrong(None, f"the request cannot be written as JSON: {error}") from error
+
+
 def put_queue(name: str, config: QueueConfig) -> Call[QueueConfig]:
-    return Call("PUT", _queue(name), lambda answer: cast(QueueConfig, answer), config, repeatable=True)
+    return Call("PUT", _queue(name), _checked(QueueConfig), config, repeatable=True)
 
 
 def get_queue(name: str) -> Call[QueueConfig]:
-    return Call("GET", _queue(name), lambda answer: cast(QueueConfig, answer), repeatable=True)
+    return Call("GET", _queue(name), _checked(QueueConfig), repeatable=True)
 
 
 def list_queues(limit: int | None, after: str | None) -> Call[Page[QueueListed]]:
@@ -131,6 +196,8 @@ def receive(
     max_priority: int | None,
     worker: str | None,
 ) -> Call[list[Message]]:
+    if wait_s is not None and (not isinstance(wait_s, int) or not 0 <= wait_s <= WAIT_S_MAX):
+        raise wrong("wait_s", f"wait_s must be 0..={WAIT_S_MAX}, is {wait_s!r}")
     body = _given(max=max, wait_s=wait_s, lease_s=lease_s, max_priority=max_priority, worker=worker)
 
     def parse(answer: Any) -> list[Message]:
@@ -157,8 +224,8 @@ def settle(
     return Call("POST", _queue(queue, "/ack"), parse, body, repeatable=True)
 
 
-def stats(queue: str) -> Call[dict[str, Any]]:
-    return Call("GET", _queue(queue, "/stats"), lambda answer: cast("dict[str, Any]", answer), repeatable=True)
+def stats(queue: str) -> Call[Stats]:
+    return Call("GET", _queue(queue, "/stats"), _checked(Stats), repeatable=True)
 
 
 def peek(
@@ -167,7 +234,10 @@ def peek(
     def parse(answer: Any) -> Page[PeekedMessage]:
         return Page([read(PeekedMessage, entry) for entry in answer["messages"]], answer["next"])
 
-    state = None if states is None else ",".join(State(state).value for state in states)
+    try:
+        state = None if states is None else ",".join(State(state).value for state in states)
+    except ValueError as error:
+        raise wrong("state", str(error)) from error
     query = _query(state=state, priority=priority, limit=limit, after=after)
     return Call("GET", _queue(queue, "/messages") + query, parse, repeatable=True)
 
@@ -214,8 +284,8 @@ def dlq_purge(queue: str) -> Call[int]:
     return Call("POST", _queue(queue, "/dlq/purge"), lambda answer: int(answer["purged"]), {})
 
 
-def cluster() -> Call[dict[str, Any]]:
-    return Call("GET", "/v1/cluster", lambda answer: cast("dict[str, Any]", answer), repeatable=True)
+def cluster() -> Call[Cluster]:
+    return Call("GET", "/v1/cluster", _checked(Cluster), repeatable=True)
 
 
 def answer_of(call: Call[T], response: httpx.Response) -> T:
@@ -223,14 +293,15 @@ def answer_of(call: Call[T], response: httpx.Response) -> T:
     if response.is_success:
         try:
             return call.parse(response.json() if response.content else None)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise UnexpectedAnswer(f"{call.method} {call.path}: {error!r}") from error
     if response.headers.get("content-type", "").partition(";")[0] != "application/problem+json":
         raise UnexpectedAnswer(f"{call.method} {call.path}: {response.status_code} {response.text[:200]}")
     after = response.headers.get("retry-after", "")
     try:
         problem = response.json()
-    except ValueError as error:
+        check(problem, dict[str, Any], "the problem")
+    except (ValueError, TypeError, RecursionError) as error:
         raise UnexpectedAnswer(f"{call.method} {call.path}: {error!r}") from error
     raise refusal(response.status_code, problem, float(after) if after.isdigit() else None)
 

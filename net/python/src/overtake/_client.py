@@ -11,8 +11,9 @@ import httpx
 
 from . import _calls
 from ._calls import Call, Tries
-from ._errors import OvertakeError
+from ._errors import ClientClosed, OvertakeError
 from ._models import (
+    Cluster,
     DeadLetter,
     Inspected,
     Message,
@@ -24,6 +25,7 @@ from ._models import (
     QueueListed,
     Release,
     State,
+    Stats,
     Stored,
 )
 
@@ -38,6 +40,9 @@ class Client:
     message has an id or a dedup key; a settle; a look), is tried again for `retry_for_s`; other calls raise, and the
     error says what is known.
 
+    `servers` are URLs such as `http://node1:7401`; what cannot be one, or cannot be a token, is a `ValueError`. Every other
+    error is an `OvertakeError`.
+
     `verify` is what httpx takes: a certificate file, an `ssl.SSLContext`, or False.
     """
 
@@ -50,11 +55,11 @@ class Client:
         verify: Any = True,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        self._servers = [server.rstrip("/") for server in servers or ("http://127.0.0.1:7401",)]
-        self._timeout_s = timeout_s
-        self._retry_for_s = retry_for_s
+        self._servers = [_calls.server(server) for server in servers or ("http://127.0.0.1:7401",)]
+        self._timeout_s = _calls.seconds(timeout_s, "timeout_s")
+        self._retry_for_s = _calls.seconds(retry_for_s, "retry_for_s")
         self._next = 0
-        headers = {"authorization": f"Bearer {token}"} if token else {}
+        headers = _calls.authorization(token)
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
         self._http = httpx.Client(
             headers=headers, verify=verify, limits=limits, transport=transport, trust_env=False
@@ -78,11 +83,11 @@ class Client:
     def _once(self, call: Call[T]) -> T:
         url = self._servers[self._next % len(self._servers)] + call.path
         timeout = httpx.Timeout(self._timeout_s, read=self._timeout_s + call.wait_s)
+        content, headers = _calls.encoded(call)
+        if self._http.is_closed:
+            raise ClientClosed("the client is closed")
         try:
-            if call.body is None:
-                response = self._http.request(call.method, url, timeout=timeout)
-            else:
-                response = self._http.request(call.method, url, json=call.body, timeout=timeout)
+            response = self._http.request(call.method, url, content=content, headers=headers, timeout=timeout)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise _calls.error_of(error) from error
         return _calls.answer_of(call, response)
@@ -193,7 +198,7 @@ class Client:
         """Gives the message back, to be delivered again."""
         return (self.settle(queue, release=[Release(receipt, delay_s, error)]))[receipt]
 
-    def stats(self, queue: str) -> dict[str, Any]:
+    def stats(self, queue: str) -> Stats:
         """Counts, ages, waits and totals, as the API shows them."""
         return self._send(_calls.stats(queue))
 
@@ -242,6 +247,6 @@ class Client:
         """Deletes all dead letters and gives their number."""
         return self._send(_calls.dlq_purge(queue))
 
-    def cluster(self) -> dict[str, Any]:
+    def cluster(self) -> Cluster:
         """Nodes and shards."""
         return self._send(_calls.cluster())

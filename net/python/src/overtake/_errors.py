@@ -35,6 +35,10 @@ class AnswerLost(OvertakeError):
     fate_unknown = True
 
 
+class ClientClosed(OvertakeError):
+    """The client was closed before the call: nothing was sent."""
+
+
 class UnexpectedAnswer(OvertakeError):
     """The answer is not one of the API: a proxy in between, or a server of another kind."""
 
@@ -111,3 +115,8 @@ _BY_STATUS: dict[int, type[Refused]] = {
 def refusal(status: int, problem: Mapping[str, Any], retry_after_s: float | None = None) -> Refused:
     """The error that belongs to a status."""
     return _BY_STATUS.get(status, Refused)(status, problem, retry_after_s)
+
+
+def wrong(field: str | None, detail: str) -> InvalidRequest:
+    """The error of a request that can be seen to be wrong before it is sent."""
+    return InvalidRequest(400, {"field": field, "detail": detail} if field else {"detail": detail})

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import base64
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
-from typing import Any, Generic, Literal, TypedDict, TypeVar
+from typing import Any, Generic, Literal, TypedDict, TypeVar, get_args
+
+from ._errors import wrong
+from ._shape import check, hints
 
 if sys.version_info >= (3, 11):
     from enum import StrEnum
@@ -71,6 +74,75 @@ class QueueConfig(TypedDict, total=False):
     starvation_s: int | list[int] | None
 
 
+class Waits(TypedDict):
+    """Milliseconds from first visibility to first delivery, over the last minutes."""
+
+    p50: float
+    p99: float
+    p999: float
+
+
+class Totals(TypedDict):
+    """Counts since the queue was created."""
+
+    enqueued: int
+    acked: int
+    cancelled: int
+    purged: int
+    expired: int
+    dead_lettered: int
+    redriven: int
+    deliveries: int
+    share_deliveries: int
+    inversions: int
+    lease_expirations: int
+    releases: int
+    stale_receipts: int
+    starvation_events: int
+    #: Messages by reason: `depth`, `bytes`, `rate`, `disk`, `no_quorum`.
+    refused: dict[str, int]
+
+
+class Stats(TypedDict):
+    """Numbers of a queue; levels are `p0`, `p1`, …"""
+
+    visible: dict[str, int]
+    delayed: dict[str, int]
+    leased_by_level: dict[str, int]
+    leased: int
+    dlq: int
+    oldest_age_s: dict[str, float | None]
+    #: None of a level without any delivery.
+    wait_ms: dict[str, Waits | None]
+    totals: Totals
+    #: Leased messages by the label of who has them.
+    workers: dict[str, int]
+
+
+class ClusterNode(TypedDict):
+    """One node."""
+
+    id: int
+    zone: str
+    http: str
+    alive: bool
+
+
+class ClusterShard(TypedDict):
+    """One shard."""
+
+    shard: int
+    leader: int | None
+    replicas: list[int]
+
+
+class Cluster(TypedDict):
+    """Nodes and shards."""
+
+    nodes: list[ClusterNode]
+    shards: list[ClusterShard]
+
+
 @dataclass(frozen=True, slots=True)
 class NewMessage:
     """A message to store."""
@@ -88,10 +160,15 @@ class NewMessage:
 
     def to_json(self) -> dict[str, Any]:
         """As the API takes it."""
+        if not isinstance(self.body, (bytes, bytearray, memoryview)):
+            raise wrong("body", f"body must be bytes, is {type(self.body).__name__}; text: text.encode()")
         deliver_at = None
         if self.deliver_at is not None:
             # A naive time is local time, as everywhere in `datetime`. Never before the time: rounded up.
-            since = self.deliver_at.astimezone(timezone.utc) - datetime(1970, 1, 1, tzinfo=timezone.utc)
+            try:
+                since = self.deliver_at.astimezone(timezone.utc) - datetime(1970, 1, 1, tzinfo=timezone.utc)
+            except (OverflowError, ValueError) as error:
+                raise wrong("deliver_at", f"deliver_at is no time that can be sent: {error}") from error
             deliver_at = -(-since // timedelta(milliseconds=1))
         fields: dict[str, Any] = {
             "body": base64.b64encode(self.body).decode("ascii"),
@@ -219,23 +296,25 @@ def _time(text: str) -> datetime:
     return datetime.fromisoformat(text.replace("Z", "+00:00"))
 
 
-_READERS = {
+_READERS: dict[str, Callable[[Any], Any]] = {
     "enqueued_at": _time,
     "lease_expires_at": _time,
     "deliver_at": _time,
     "dead_at": _time,
     "state": State,
-    "body": base64.b64decode,
+    "body": lambda text: base64.b64decode(text, validate=True),
 }
 
 
 def read(kind: type[T], fields: Mapping[str, Any]) -> T:
     """A value of a dataclass from the API's fields; absent ones are None, unknown ones of a newer server left out."""
     values: dict[str, Any] = {}
-    for name, described in kind.__dataclass_fields__.items():  # type: ignore[attr-defined]
+    described = hints(kind)
+    for name, field_type in described.items():
         value = fields.get(name)
         if value is not None and name in _READERS:
             value = _READERS[name](value)
-        if name in fields or described.type.endswith("None"):
+        if name in fields or type(None) in get_args(field_type):
+            check(value, field_type, name)
             values[name] = value
     return kind(**values)

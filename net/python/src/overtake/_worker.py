@@ -66,6 +66,10 @@ class _Options:
     def __post_init__(self) -> None:
         if self.concurrency < 1:
             raise ValueError("concurrency must be 1 or more")
+        if not self.drain_s >= 0:
+            raise ValueError("drain_s must be 0 or more")
+        if self.timeout_s is not None and not self.timeout_s > 0:
+            raise ValueError("timeout_s must be more than 0")
 
     def receive(self, free: int) -> Call[list[Message]]:
         """Only what can be started at once: urgent work never waits behind what was fetched early."""
@@ -129,10 +133,6 @@ class _Loop(ABC):
         """Makes a call, repeated while that is safe."""
 
     @abstractmethod
-    async def _take_back(self, receiving: asyncio.Future[list[Message]]) -> list[Message]:
-        """Ends a receive that is no longer wanted. Gives what it leased all the same."""
-
-    @abstractmethod
     async def _handle(self, message: Message) -> None:
         """Runs the handler until it ends or the task is cancelled; raises `_Handled` with what it raised."""
 
@@ -163,15 +163,10 @@ class _Loop(ABC):
                     await asyncio.wait({stopping, freed}, return_when=asyncio.FIRST_COMPLETED)
                     freed.cancel()
                     continue
-                # A task of its own, so that a stop can take it back.
-                receiving = asyncio.ensure_future(self._once(self._options.receive(free)))
-                await asyncio.wait({stopping, receiving}, return_when=asyncio.FIRST_COMPLETED)
-                if not receiving.done():
-                    for message in await self._take_back(receiving):
-                        await self._settle(message, _given_back(message), "given_back")
-                    return
+                # A stop waits for it and works on what it brings. To hang up would be no better: what the server has
+                # leased by then comes back when the lease ends, as a failed delivery, and one too many is the last.
                 try:
-                    messages = receiving.result()
+                    messages = await self._once(self._options.receive(free))
                 except OvertakeError as error:
                     await asyncio.wait({stopping}, timeout=_pause_s(tries, error))
                     tries += 1
@@ -251,7 +246,7 @@ class AsyncWorker(_Loop):
         *,
         concurrency: int = 8,
         lease_s: int = 30,
-        wait_s: int = 20,
+        wait_s: int = 5,
         max_priority: int | None = None,
         label: str | None = None,
         timeout_s: float | None = None,
@@ -262,8 +257,9 @@ class AsyncWorker(_Loop):
         self._handler = handler
 
     def stop(self) -> None:
-        """Takes nothing new from now on; `run` returns when what is being worked on is done, or given back after
-        `drain_s`. For signals: `loop.add_signal_handler(signal.SIGTERM, worker.stop)`.
+        """Asks for nothing more from now on. `run` waits for the receive that is open, at most `wait_s`, works on what it
+        brings, and returns when that and what was begun before is done, or given back after `drain_s`. What is given
+        back counts as a failed delivery. For signals: `loop.add_signal_handler(signal.SIGTERM, worker.stop)`.
         """
         super().stop()
 
@@ -276,12 +272,6 @@ class AsyncWorker(_Loop):
 
     async def _send(self, call: Call[T]) -> T:
         return await self._client._send(call)
-
-    async def _take_back(self, receiving: asyncio.Future[list[Message]]) -> list[Message]:
-        # Who hangs up while a receive waits gets no lease.
-        receiving.cancel()
-        await asyncio.wait({receiving})
-        return []
 
     async def _handle(self, message: Message) -> None:
         try:
@@ -322,8 +312,9 @@ class Worker:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def stop(self) -> None:
-        """Takes nothing new from now on; `run` returns when what is being worked on is done, or given back after
-        `drain_s`. May be called by any thread and by a signal handler.
+        """Asks for nothing more from now on. `run` waits for the receive that is open, at most `wait_s`, works on what it
+        brings, and returns when that and what was begun before is done, or given back after `drain_s`. What is given
+        back counts as a failed delivery. May be called by any thread and by a signal handler.
         """
         # In this order, as `_run` looks at them in the other one: so a stop is never missed.
         self._stopping.set()
@@ -369,13 +360,6 @@ class _ThreadLoop(_Loop):
 
     async def _send(self, call: Call[T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._calls, self._client._send, call)
-
-    async def _take_back(self, receiving: asyncio.Future[list[Message]]) -> list[Message]:
-        # A thread cannot be made to hang up: what it is given is given back.
-        try:
-            return await receiving
-        except OvertakeError:
-            return []
 
     async def _handle(self, message: Message) -> None:
         loop = asyncio.get_running_loop()

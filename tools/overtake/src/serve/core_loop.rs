@@ -251,14 +251,21 @@ impl CoreLoop {
         let mut outputs = core::mem::take(&mut self.outputs);
         outputs.sort_by_key(|output| match output {
             Output::Fatal(_) => 0,
-            Output::Publish { .. } => 1,
-            Output::Mesh { .. } | Output::Disk(_) => 2,
-            Output::Frame { .. } | Output::CloseSession { .. } => 3,
-            Output::Warning(_) | Output::Serving | Output::Stopped => 4,
+            Output::JournalBegun => 1,
+            Output::Publish { .. } => 2,
+            Output::Mesh { .. } | Output::Disk(_) => 3,
+            Output::Frame { .. } | Output::CloseSession { .. } => 4,
+            Output::Warning(_) | Output::Serving | Output::Stopped => 5,
         });
         for output in outputs.drain(..) {
             match output {
                 Output::Fatal(detail) => end_process(self.id, &detail),
+                // Waits for the disk, once in the life of a data folder, with nobody served yet.
+                Output::JournalBegun => {
+                    if let Err(error) = self.shared.note_journal(self.id) {
+                        end_process(self.id, &error.to_string());
+                    }
+                }
                 Output::Publish { shard, version, summary, gone } => {
                     self.publish(shard, version, &summary, gone);
                 }

@@ -18,21 +18,22 @@ use overtake_client::{ConnectOptions, Credentials, Trust};
 use overtake_core::cluster::ClusterMap;
 use overtake_core::{AnswerConfig, ColdConfig, CoreConfig, ScrubConfig};
 use overtake_device::{
-    Membership, SHARDS_DEFAULT, SHARDS_DEFAULT_CLUSTER, StoreIdentity, claim_folder, core_folder,
-    lock_folder, open_store, read_peers, write_peers,
+    FolderError, Membership, SHARDS_DEFAULT, SHARDS_DEFAULT_CLUSTER, StoreIdentity, claim_folder,
+    core_folder, lock_folder, open_store, read_peers, write_peers,
 };
 use overtake_gateway::{GatewayHandle, GatewayOptions};
 use overtake_transport::{AdmissionLimits, TransportConfig};
 use overtake_wire::peer::PeerHello;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::Arc;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 /// Bytes of one journal segment. Fixed for a folder once it is made.
-const SEGMENT_BYTES: u64 = 32 * 1024 * 1024;
+pub const SEGMENT_BYTES: u64 = 32 * 1024 * 1024;
 /// Journal batches written at the same time by one core: the device is busy, and a batch grows meanwhile.
 const WRITES_IN_FLIGHT_MAX: usize = 4;
 /// Bytes of one journal batch.
@@ -99,6 +100,8 @@ pub(super) struct Shared {
     pub(super) cores: u16,
     pub(super) bells: Vec<Arc<Bell>>,
     pub(super) reports: UnboundedSender<Report>,
+    data: PathBuf,
+    identity: Mutex<StoreIdentity>,
 }
 
 impl Shared {
@@ -106,6 +109,12 @@ impl Shared {
         for bell in &self.bells {
             bell.ring();
         }
+    }
+
+    /// Remembers in the data folder that a core has begun its journal.
+    pub(super) fn note_journal(&self, core: CoreId) -> Result<(), FolderError> {
+        let mut identity = self.identity.lock().unwrap_or_else(PoisonError::into_inner);
+        identity.note_journal(&self.data, core)
     }
 }
 
@@ -165,6 +174,8 @@ async fn run_node(
         cores: identity.cores,
         bells: (0..identity.cores).map(|_| Arc::default()).collect(),
         reports,
+        data: options.data.clone(),
+        identity: Mutex::new(identity),
     });
     if let Some(cluster) = &cluster {
         let rouse = shared.clone();
@@ -421,6 +432,7 @@ fn core_config(
         peers: cluster.map_or_else(Vec::new, |cluster| cluster.core_peers(identity.cores)),
         shards: identity.shards,
         store: identity.store,
+        journal_begun: identity.has_journal(core),
         seed: u64::from_le_bytes(core::array::from_fn(|i| seed[i])),
         version: env!("CARGO_PKG_VERSION").into(),
         auto_create: options.auto_create,

@@ -2,7 +2,10 @@
 
 use overtake_base::CoreId;
 use overtake_base::limits::CORES_MAX;
-use overtake_device::{FolderError, FolderLock, StoreIdentity, core_folder, lock_folder_to_look, read_store};
+use overtake_device::{
+    FolderError, FolderLock, Membership, StoreIdentity, core_folder, lock_folder_to_look, read_member,
+    read_peers, read_store,
+};
 use overtake_log::disk::{BLOCK_BYTES, FileName};
 use overtake_log::segment::SegmentHeader;
 use std::fs::{self, File};
@@ -18,6 +21,8 @@ pub struct DataFolder {
     pub identity: Result<StoreIdentity, String>,
     /// Identity that the files' headers should have.
     pub store: u128,
+    /// Whose it is, as far as the folder says; else what is wrong with what it says of nodes.
+    pub member: Result<Option<Membership>, String>,
     /// The folders of cores, by number.
     pub cores: Vec<CoreFolder>,
 }
@@ -30,6 +35,8 @@ pub struct CoreFolder {
     path: PathBuf,
     /// Its files by name, with their lengths.
     pub files: Vec<(FileName, u64)>,
+    /// Folders, pipes and the like, and links that lead nowhere, where files should be.
+    pub unusable: Vec<FileName>,
     /// What else lies there.
     pub others: Vec<String>,
 }
@@ -45,6 +52,13 @@ impl DataFolder {
                 Err(error.to_string())
             }
             Err(error) => return Err(error),
+        };
+        let member = match (read_member(path), read_peers(path)) {
+            (Ok(None), Ok(peers)) if !peers.is_empty() => {
+                Err("member: it is gone, but the identities of other nodes are there".into())
+            }
+            (Ok(member), Ok(_)) => Ok(member),
+            (Err(error), _) | (_, Err(error)) => Err(error.to_string()),
         };
         let mut cores = Vec::new();
         for core in (0..CORES_MAX).map(CoreId) {
@@ -62,7 +76,12 @@ impl DataFolder {
             // What the files say of themselves.
             Err(_) => cores.iter().find_map(CoreFolder::store_of_a_segment).unwrap_or_default(),
         };
-        Ok(Self { _lock: lock, identity, store, cores })
+        Ok(Self { _lock: lock, identity, store, member, cores })
+    }
+
+    /// Whether the folder says that the core has begun a journal.
+    pub fn has_journal(&self, core: CoreId) -> bool {
+        self.identity.as_ref().is_ok_and(|identity| identity.has_journal(core))
     }
 
     /// Shards of the node; as many as there can be where that is not known.
@@ -74,18 +93,20 @@ impl DataFolder {
 impl CoreFolder {
     fn list(core: CoreId, path: PathBuf) -> Result<Self, FolderError> {
         let error = |error| FolderError::Io { path: path.clone(), error };
-        let (mut files, mut others) = (Vec::new(), Vec::new());
+        let (mut files, mut unusable, mut others) = (Vec::new(), Vec::new(), Vec::new());
         for entry in fs::read_dir(&path).map_err(error)? {
             let entry = entry.map_err(error)?;
             let name = entry.file_name().to_string_lossy().into_owned();
-            match name.parse() {
-                Ok(file) => files.push((file, entry.metadata().map_err(error)?.len())),
-                Err(_) => others.push(name),
+            match (name.parse(), fs::metadata(entry.path())) {
+                (Ok(file), Ok(metadata)) if metadata.is_file() => files.push((file, metadata.len())),
+                (Ok(file), _) => unusable.push(file),
+                (Err(_), _) => others.push(name),
             }
         }
         files.sort_unstable();
+        unusable.sort_unstable();
         others.sort_unstable();
-        Ok(Self { core, path, files, others })
+        Ok(Self { core, path, files, unusable, others })
     }
 
     /// The file's name, from the data folder on.

@@ -49,14 +49,15 @@ mod tests {
     #[test]
     fn the_layout_is_the_golden_one() {
         let identity = "\
-identity of a data folder, version 1, 40 bytes
+identity of a data folder, version 2, 48 bytes
     0   8 magic
     8   2 format
    10   2 cores
    12   2 shards
    14   2 zero
    16  16 store
-   32   8 checksum
+   32   8 journals
+   40   8 checksum
 ";
         let files = include_str!("../../../../../engine/log/src/layout.golden");
         assert_eq!(super::layout(), format!("{identity}{files}"));

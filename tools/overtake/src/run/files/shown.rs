@@ -39,6 +39,9 @@ pub fn headers(folder: &DataFolder, screen: Screen) -> Outcome {
             };
             table.row([core.name(*file).into(), bytes.to_string().into(), said]);
         }
+        for file in &core.unusable {
+            table.row([core.name(*file).into(), Cell::none(), Cell::bad("no regular file")]);
+        }
         for other in &core.others {
             table.row([
                 format!("core-{:02}/{other}", core.core).into(),

@@ -3,7 +3,9 @@
 use super::folder::{CoreFolder, DataFolder};
 use crate::exit::{Exit, Outcome};
 use crate::screen::Screen;
-use overtake_base::{Malformed, ShardId};
+use crate::serve::SEGMENT_BYTES;
+use overtake_base::{CoreId, Malformed, ShardId};
+use overtake_device::STORE_FORMAT;
 use overtake_log::disk::{DiskDone, DiskError, DiskOperationKind, FileName};
 use overtake_log::examine::{Examination, Finding, Seen, Severity, would_open};
 use overtake_log::{JournalConfig, Record, record};
@@ -13,23 +15,27 @@ use overtake_queue::machine::Machine;
 
 /// Verifies the folder.
 pub fn run(folder: &DataFolder, screen: Screen) -> Outcome {
-    let (mut damages, mut notes, mut files, mut bytes) = (0, 0, 0, 0);
+    let (mut damages, mut notes, mut files, mut bytes) = (0u64, 0, 0, 0);
     if let Err(detail) = &folder.identity {
         damages += 1;
         screen.print(&format!("identity  DAMAGED: {detail}\n"))?;
     }
+    if let Err(detail) = &folder.member {
+        damages += 1;
+        screen.print(&format!("member  DAMAGED: {detail}\n"))?;
+    }
     if let Ok(identity) = &folder.identity {
-        for core in (0..identity.cores).filter(|core| !folder.cores.iter().any(|there| there.core.0 == *core))
-        {
-            // Made with the first start; none of a folder that was never served.
-            if !folder.cores.is_empty() {
+        let is_there = |core| folder.cores.iter().any(|there| there.core == core);
+        for core in (0..identity.cores).map(CoreId).filter(|core| !is_there(*core)) {
+            // A folder of format 1 does not say; there it is made with the first start.
+            if identity.has_journal(core) || (identity.format < STORE_FORMAT && !folder.cores.is_empty()) {
                 damages += 1;
                 screen.print(&format!("core-{core:02}  DAMAGED: the folder is missing\n"))?;
             }
         }
     }
     for core in &folder.cores {
-        let mut found = Vec::new();
+        let (mut found, before) = (Vec::new(), damages);
         for finding in examine(folder, core, screen) {
             let damaged = finding.severity == Severity::Damage;
             let (word, count) = if damaged { ("DAMAGED", &mut damages) } else { ("note", &mut notes) };
@@ -37,7 +43,18 @@ pub fn run(folder: &DataFolder, screen: Screen) -> Outcome {
             let place = format!("{} at byte {}", core.name(finding.file), finding.offset);
             found.push(format!("{place}  {word}: {}\n", finding.detail));
         }
-        found.push(format!("core-{:02}: {}\n", core.core, verdict(folder, core)));
+        for file in &core.unusable {
+            damages += 1;
+            found.push(format!("{}  DAMAGED: it is no regular file\n", core.name(*file)));
+        }
+        match verdict(folder, core) {
+            Ok(good) => found.push(format!("core-{:02}: {good}\n", core.core)),
+            Err(error) => {
+                // A place that is damaged was named before, or all of it is gone.
+                damages += u64::from(damages == before);
+                found.push(format!("core-{:02}: a server would NOT start: {error}\n", core.core));
+            }
+        }
         screen.print(&found.concat())?;
         files += core.files.len();
         bytes += core.files.iter().map(|(_, bytes)| bytes).sum::<u64>();
@@ -98,13 +115,12 @@ fn understood(folder: &DataFolder, seen: &Seen<'_>) -> Result<(), String> {
 }
 
 /// Whether a server would start with this core.
-fn verdict(folder: &DataFolder, core: &CoreFolder) -> String {
-    let Some(segment_bytes) = core.segment_bytes() else {
-        return "no segment has a header that can be read".into();
-    };
+fn verdict(folder: &DataFolder, core: &CoreFolder) -> Result<String, String> {
+    let segment_bytes = core.segment_bytes().unwrap_or(SEGMENT_BYTES);
     let config = JournalConfig {
         store: folder.store,
         core: core.core,
+        begun: folder.has_journal(core.core),
         segment_bytes,
         writes_in_flight_max: 1,
         record_bytes_max: record::DATA_BYTES_MAX
@@ -112,26 +128,25 @@ fn verdict(folder: &DataFolder, core: &CoreFolder) -> String {
         batch_bytes_max: 1 << 20,
         segments_ahead: 0,
     };
-    match would_open(config, |kind| look(core, kind)) {
-        Ok(report) => {
-            let cut = report.cut_tail.map_or_else(String::new, |cut| {
-                format!(
-                    "; it would cut {} off at byte {}, which never became durable",
-                    core.name(cut.file),
-                    cut.offset
-                )
-            });
-            let stand_ins = match report.damaged_checkpoints.len() {
-                0 => String::new(),
-                damaged => format!("; {damaged} damaged checkpoints would be made good from older ones"),
-            };
-            format!(
-                "a server would start: {} batches in {} segments{cut}{stand_ins}",
-                report.batches, report.segments
-            )
-        }
-        Err(error) => format!("a server would NOT start: {error}"),
+    let report = would_open(config, |kind| look(core, kind)).map_err(|error| error.to_string())?;
+    if report.batches == 0 {
+        return Ok("a server would start, and begin the journal: there is none yet".into());
     }
+    let cut = report.cut_tail.map_or_else(String::new, |cut| {
+        format!(
+            "; it would cut {} off at byte {}, which never became durable",
+            core.name(cut.file),
+            cut.offset
+        )
+    });
+    let stand_ins = match report.damaged_checkpoints.len() {
+        0 => String::new(),
+        damaged => format!("; {damaged} damaged checkpoints would be made good from older ones"),
+    };
+    Ok(format!(
+        "a server would start: {} batches in {} segments{cut}{stand_ins}",
+        report.batches, report.segments
+    ))
 }
 
 /// Carries out what only looks.

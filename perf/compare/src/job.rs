@@ -112,8 +112,16 @@ pub trait System {
     fn settings(&self) -> String;
     /// How it does best.
     fn tuning(&self) -> Tuning;
+    /// How to install it.
+    fn install(&self) -> &'static str;
     /// Its executable, or how to install it.
     fn find(&self) -> Result<PathBuf, String>;
+    /// What asks it for its version.
+    fn version(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        command.arg("--version");
+        command
+    }
     /// Makes its folder ready; called once before the first start.
     fn prepare(&self, _folder: &Path) -> Result<(), Failure> {
         Ok(())

@@ -209,7 +209,8 @@ async fn one(system: &dyn System, program: &Path, folder: &Path, options: &Optio
             system.tuning().sessions,
             system.tuning().sessions
         ),
-        version: version(program),
+        install: system.install().to_owned(),
+        version: version(system.version(program)),
         ..Outcome::default()
     };
     eprintln!("{}: start", outcome.name);
@@ -251,13 +252,8 @@ async fn one(system: &dyn System, program: &Path, folder: &Path, options: &Optio
 }
 
 /// What a program says of its version.
-fn version(program: &Path) -> String {
-    let flag = if program.ends_with("beanstalkd") { "-v" } else { "--version" };
-    if program.ends_with("rabbitmq-server") {
-        // It would start.
-        return String::new();
-    }
-    let said = Command::new(program).arg(flag).output().map(|output| output.stdout).unwrap_or_default();
+fn version(mut command: Command) -> String {
+    let said = command.output().map(|output| output.stdout).unwrap_or_default();
     String::from_utf8_lossy(&said).lines().next().unwrap_or_default().trim().to_owned()
 }
 

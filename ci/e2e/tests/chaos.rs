@@ -38,7 +38,7 @@ fn a_producer_and_a_worker_lose_nothing_while_everything_fails() {
     let queue = server.create("chaos", load::queue_config());
     let proxy = UdpProxy::start(server.quic(), seed);
     let options = ConnectOptions {
-        servers: vec![proxy.address()],
+        servers: vec![proxy.address().into()],
         connections: 2,
         request_timeout: Duration::from_secs(3),
         ..ConnectOptions::default()

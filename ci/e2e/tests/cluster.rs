@@ -98,7 +98,7 @@ fn under_load(times: u32, pause_ms: u64, mut fault: impl FnMut(&mut Cluster, u32
     let mut cluster = Cluster::start(3);
     cluster.create("load", load::queue_config());
     let options = ConnectOptions {
-        servers: cluster.servers(),
+        servers: cluster.servers().into_iter().map(Into::into).collect(),
         request_timeout: Duration::from_secs(5),
         ..ConnectOptions::default()
     };

@@ -144,7 +144,7 @@ fn load_then_hist_then_plan() {
 
     let options = Plan::parse_from(["plan", "--hlog", &hlog, "--results", &results]).options;
     let planned = plan::run(&options).unwrap_or_else(|error| panic!("plan: {error}"));
-    for part in ["about 56,000/s", "head-room at p99", "load.settle of "] {
+    for part in ["about 56,000/s", "head-room at p99", "load.settle of ", "/ 1 core (as the log says)"] {
         assert!(planned.contains(part), "{part} in {planned}");
     }
 }

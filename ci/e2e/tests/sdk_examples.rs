@@ -6,10 +6,11 @@ use overtake_client::{Client, ConnectOptions};
 use overtake_e2e::binary::example;
 use overtake_e2e::going::Going;
 use overtake_e2e::server::{Ended, run};
-use overtake_e2e::{Server, eventually};
+use overtake_e2e::{Options, Queue, Server, eventually};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
-use std::process::Stdio;
+use std::path::Path;
+use std::process::{Command, Stdio};
 
 // What the documentation shows.
 #[path = "../../../net/client/docs/client.rs"]
@@ -120,12 +121,85 @@ fn the_quick_start_stores_and_works() {
     assert!(ended.stdout.contains("stored as m_") && ended.stdout.contains("succeeded: 1"), "{ended:?}");
 }
 
+const TOKENS: &str = r#"
+[[tokens]]
+token = "ours"
+tenant = "we"
+rights = ["enqueue", "receive", "read", "admin"]
+"#;
+
+#[test]
+fn a_service_connects_to_several_servers_by_name_with_a_token_and_a_certificate() {
+    let server = Options { config: Some(TOKENS), ..Options::default() }.start();
+    let queue = Queue::new(server.client().with_token("ours"), "mail");
+    queue.client().json("PUT", &queue.path(""), &json!({})).expect_status(201);
+    // The server by number and by name, and one that is not there; a file with a certificate of somebody else, too.
+    let servers = format!("nowhere.invalid:7400,{},localhost:{}", server.quic(), server.quic().port());
+    let other = Server::start();
+    let pem =
+        |server: &Server| std::fs::read_to_string(server.data().join("tls/certificate.pem")).expect("PEM");
+    let authorities = server.data().join("authorities.pem");
+    std::fs::write(&authorities, pem(&other) + &pem(&server)).expect("a file");
+    let start = |token: &str, authorities: &Path| {
+        let mut command = example("several_servers");
+        command.args([&servers, &authorities.display().to_string(), "mail"]).env("OVERTAKE_TOKEN", token);
+        command
+    };
+    let started = Going::start(start("ours", &authorities));
+    started.says("hello\n");
+    eventually("an ack", || (queue.stats()["totals"]["acked"] == 1).then_some(()));
+    let ended = started.interrupt();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.stdout.contains("stored as m_") && ended.stdout.contains("succeeded: 1"), "{ended:?}");
+    assert!(ended.stdout.contains(&format!("node 1 at {}", server.quic())), "{ended:?}");
+    for (token, authorities, says) in [
+        ("theirs", authorities, "the token is not known to this server"),
+        ("ours", other.data().join("tls/certificate.pem"), "the certificate of"),
+        ("ours", server.data().join("nothing.pem"), "nothing.pem"),
+    ] {
+        let ended = run(start(token, &authorities), b"");
+        assert!(ended.code == Some(1) && ended.stderr.contains(says), "{says}: {ended:?}");
+    }
+}
+
+/// A crate of its own that depends on the client as the README says.
+#[test]
+fn a_crate_can_depend_on_the_client() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the project");
+    let readme = std::fs::read_to_string(root.join("README.md")).expect("the README");
+    let (_, block) = readme.split_once("```toml\n[dependencies]").expect("dependencies in the README");
+    let (dependencies, _) = block.split_once("```").expect("the block's end");
+    let dependencies = dependencies.replace("../overtake", &root.display().to_string());
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("dependent");
+    std::fs::create_dir_all(folder.join("src")).expect("a folder");
+    let manifest = format!(
+        "[package]\nname = \"dependent\"\nedition = \"2024\"\n[workspace]\n[dependencies]{dependencies}"
+    );
+    std::fs::write(folder.join("Cargo.toml"), manifest).expect("a file");
+    // What was downloaded for the project will do.
+    std::fs::copy(root.join("Cargo.lock"), folder.join("Cargo.lock")).expect("the lock file");
+    for main in ["quick_start.rs", "several_servers.rs"] {
+        std::fs::copy(root.join("net/client/examples").join(main), folder.join("src/main.rs"))
+            .expect("a file");
+        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        cargo.args(["check", "--quiet", "--offline"]).current_dir(&folder);
+        let ended = run(
+            {
+                cargo.env("CARGO_TARGET_DIR", folder.join("target"));
+                cargo
+            },
+            b"",
+        );
+        assert_eq!(ended.code, Some(0), "{main}: {ended:?}");
+    }
+}
+
 #[tokio::test]
 async fn what_the_documentation_shows_works() {
     let server = Server::start();
     let queue = server.create("mail", json!({}));
     let acked = |wanted: u64| move |queue: &overtake_e2e::Queue| queue.stats()["totals"]["acked"] == wanted;
-    let options = ConnectOptions { servers: vec![server.quic()], ..ConnectOptions::default() };
+    let options = ConnectOptions { servers: vec![server.quic().into()], ..ConnectOptions::default() };
     let client = Client::connect(options).await.expect("a connection");
     client_docs::store_and_take(&client).await.expect("a message goes through");
     assert!(acked(1)(&queue), "{}", queue.stats());

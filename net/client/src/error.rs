@@ -36,6 +36,21 @@ pub enum ClientError {
         /// What went wrong there.
         reason: String,
     },
+    /// The server's certificate is not one that the client's [`crate::Trust`] covers, or not for the name. Nothing was sent.
+    ServerCertificate {
+        /// The server.
+        server: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The server wants a certificate of the client's own ([`crate::Credentials`]), or does not take the one it was shown.
+    /// Nothing was sent.
+    ClientCertificate {
+        /// The server.
+        server: String,
+        /// What it said.
+        reason: String,
+    },
     /// The connection was lost after the request was handed to it: its fate is unknown.
     ConnectionLost,
     /// No answer in time: the request's fate is unknown.
@@ -52,7 +67,8 @@ impl ClientError {
     pub const fn retry_is_safe(&self) -> bool {
         match self {
             Self::Refused(refusal) => refusal.retry_is_safe(),
-            Self::Connect { .. } => true,
+            // A certificate may be replaced, as a server may come back.
+            Self::Connect { .. } | Self::ServerCertificate { .. } | Self::ClientCertificate { .. } => true,
             Self::Options(_) | Self::ConnectionLost | Self::TimedOut | Self::Protocol(_) | Self::Closed => {
                 false
             }
@@ -82,7 +98,11 @@ impl ClientError {
         match self {
             Self::Refused(refusal) => refusal.stored_unknown,
             Self::ConnectionLost | Self::TimedOut | Self::Protocol(_) => true,
-            Self::Connect { .. } | Self::Options(_) | Self::Closed => false,
+            Self::Connect { .. }
+            | Self::ServerCertificate { .. }
+            | Self::ClientCertificate { .. }
+            | Self::Options(_)
+            | Self::Closed => false,
         }
     }
 }
@@ -99,6 +119,12 @@ impl fmt::Display for ClientError {
             Self::Refused(refusal) => write!(f, "refused: {refusal}"),
             Self::Options(what) => write!(f, "bad options: {what}"),
             Self::Connect { server, reason } => write!(f, "cannot reach {server}: {reason}"),
+            Self::ServerCertificate { server, reason } => {
+                write!(f, "the certificate of {server} is not trusted: {reason}")
+            }
+            Self::ClientCertificate { server, reason } => {
+                write!(f, "{server} does not take this client's certificate, or wants one: {reason}")
+            }
             Self::ConnectionLost => f.write_str(
                 "the connection was lost while the request was under way; it may have been carried out",
             ),

@@ -1,7 +1,8 @@
 //! One connection with a stream for each sort of traffic, so that what is large never stands before what is urgent.
 
+use crate::address::ServerAddress;
 use crate::error::ClientError;
-use crate::quic::Connector;
+use crate::quic::{Connector, no_connection};
 use crate::session::{Greeting, Session, Welcome};
 use overtake_wire::message::Request;
 use quinn::{Connection, ConnectionStats, Endpoint, VarInt};
@@ -65,11 +66,12 @@ pub(crate) struct Link {
 impl Link {
     pub(crate) async fn establish(
         connector: &Connector,
-        server: SocketAddr,
+        server: &ServerAddress,
+        first: usize,
         token: &str,
     ) -> Result<Self, ClientError> {
-        let (endpoint, connection) = connector.connect(server).await?;
-        match greet(connector, server, &connection, token).await {
+        let (endpoint, connection) = connector.connect(server, first).await?;
+        match greet(connector, &server.to_string(), &connection, token).await {
             Ok((sessions, welcome)) => {
                 Ok(Self { connection, endpoint, sessions, welcome, doubtful: AtomicBool::new(false) })
             }
@@ -136,15 +138,17 @@ type Greeted = ([Arc<Session>; LANES], Welcome);
 
 async fn greet(
     connector: &Connector,
-    server: SocketAddr,
+    server: &str,
     connection: &Connection,
     token: &str,
 ) -> Result<Greeted, ClientError> {
     let failed = |reason: String| ClientError::Connect { server: server.to_string(), reason };
     match tokio::time::timeout(connector.timeout(), sessions(connection, token)).await {
-        Ok(Err(ClientError::ConnectionLost)) => Err(failed(
-            connection.close_reason().map_or("a stream was reset".into(), |reason| reason.to_string()),
-        )),
+        // A server that refuses the client's certificate says so after the client took the handshake for done.
+        Ok(Err(ClientError::ConnectionLost)) => Err(match connection.close_reason() {
+            Some(reason) => no_connection(server, &reason),
+            None => failed("a stream was reset".into()),
+        }),
         Ok(outcome) => outcome,
         Err(_) => Err(failed("no welcome in time".into())),
     }

@@ -1,5 +1,6 @@
 //! The connections of a client: made at the start, made again when lost, handed out in turn.
 
+use crate::address::ServerAddress;
 use crate::backoff::Backoff;
 use crate::error::ClientError;
 use crate::link::Link;
@@ -36,12 +37,13 @@ impl Pool {
         let pool = Arc::new(Self { links: watch::Sender::new(Links::default()), next: AtomicUsize::new(0) });
         let (first, mut outcomes) = mpsc::unbounded_channel();
         let mut tasks = Vec::new();
-        for _ in 0..options.connections {
+        for number in 0..options.connections {
             for server in &options.servers {
                 let keeper = Keeper {
                     pool: pool.clone(),
                     connector: connector.clone(),
-                    server: *server,
+                    server: server.clone(),
+                    number,
                     token: options.token.clone(),
                     connections: options.connections,
                 };
@@ -154,7 +156,9 @@ fn check(options: &ConnectOptions) -> Result<(), ClientError> {
 struct Keeper {
     pool: Arc<Pool>,
     connector: Arc<Connector>,
-    server: SocketAddr,
+    server: ServerAddress,
+    /// Which of the connections to it: where a name has several addresses, each begins with another one.
+    number: usize,
     token: String,
     /// To this server, by all its keepers.
     connections: usize,
@@ -172,7 +176,7 @@ impl Keeper {
         let mut spread_tries = SPREAD_TRIES;
         loop {
             let established = tokio::select! {
-                established = Link::establish(&self.connector, self.server, &self.token) => established,
+                established = Link::establish(&self.connector, &self.server, self.number, &self.token) => established,
                 _ = closing.wait_for(|links| links.closed) => return,
             };
             let outcome = match established {
@@ -190,7 +194,7 @@ impl Keeper {
                     }
                     let closed = tokio::select! {
                         _ = closing.wait_for(|links| links.closed) => true,
-                        reason = link.lost(|| self.pool.others_answer(self.server)) => {
+                        reason = link.lost(|| self.pool.others_answer(link.server())) => {
                             tracing::debug!(server = %self.server, reason, "connection lost");
                             false
                         }

@@ -1,12 +1,14 @@
 //! QUIC set up for this protocol: one socket for each connection, windows for large answers, large packets on loopback.
 
+use crate::address::ServerAddress;
 use crate::error::ClientError;
-use crate::options::ConnectOptions;
+use crate::options::{ConnectOptions, Trust};
+use crate::tls::not_loopback;
 use overtake_wire::RESPONSE_FRAME_BYTES_MAX;
 use quinn::crypto::rustls::QuicClientConfig;
 use quinn::{
-    ClientConfig, Connection, Endpoint, EndpointConfig, IdleTimeout, MtuDiscoveryConfig, TransportConfig,
-    VarInt,
+    ClientConfig, Connection, ConnectionError, Endpoint, EndpointConfig, IdleTimeout, MtuDiscoveryConfig,
+    TransportConfig, TransportErrorCode, VarInt,
 };
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -38,6 +40,8 @@ pub(crate) struct Connector {
     timeout: Duration,
     crypto: Arc<QuicClientConfig>,
     keep_alive: Duration,
+    /// Only servers on loopback are connected to.
+    loopback_only: bool,
 }
 
 impl Connector {
@@ -45,11 +49,14 @@ impl Connector {
         let tls = crate::tls::configuration(&options.trust, options.credentials.as_ref(), &options.servers)?;
         let crypto =
             QuicClientConfig::try_from(tls).map_err(|error| ClientError::Options(format!("tls: {error}")))?;
+        // A name may stand for several.
+        let several = options.servers.len() > 1 || options.servers.iter().any(|it| it.address().is_none());
         Ok(Self {
             server_name: options.server_name.clone(),
             timeout: options.connect_timeout,
             crypto: Arc::new(crypto),
-            keep_alive: if options.servers.len() > 1 { KEEP_ALIVE_OF_SEVERAL } else { KEEP_ALIVE },
+            keep_alive: if several { KEEP_ALIVE_OF_SEVERAL } else { KEEP_ALIVE },
+            loopback_only: matches!(options.trust, Trust::LoopbackOnly),
         })
     }
 
@@ -58,21 +65,90 @@ impl Connector {
         self.timeout
     }
 
-    /// Connects to `server` from a socket of its own: servers spread connections over their cores by the address they
-    /// come from.
-    pub(crate) async fn connect(&self, server: SocketAddr) -> Result<(Endpoint, Connection), ClientError> {
+    /// Connects to the first address of `server` that answers, beginning with the one of number `first`, and going round.
+    pub(crate) async fn connect(
+        &self,
+        server: &ServerAddress,
+        first: usize,
+    ) -> Result<(Endpoint, Connection), ClientError> {
         let failed = |reason: String| ClientError::Connect { server: server.to_string(), reason };
-        let endpoint = endpoint(server).map_err(|error| failed(format!("no socket: {error}")))?;
+        let mut addresses = match tokio::time::timeout(self.timeout, server.look_up()).await {
+            Ok(Ok(addresses)) => addresses,
+            Ok(Err(error)) => return Err(failed(format!("cannot look it up: {error}"))),
+            Err(_) => return Err(failed(format!("it was not looked up within {:?}", self.timeout))),
+        };
+        let turns = first % addresses.len().max(1);
+        addresses.rotate_left(turns);
+        let none = failed("it has no address".into());
+        first_of(&addresses, none, |address| self.connect_to(server, address)).await
+    }
+
+    /// Connects from a socket of its own: servers spread connections over their cores by the address they come from.
+    async fn connect_to(
+        &self,
+        server: &ServerAddress,
+        address: SocketAddr,
+    ) -> Result<(Endpoint, Connection), ClientError> {
+        let named = match server.address() {
+            Some(address) => address.to_string(),
+            None => format!("{server} ({})", address.ip()),
+        };
+        if self.loopback_only && !address.ip().is_loopback() {
+            return Err(not_loopback(&named));
+        }
+        let failed = |reason: String| ClientError::Connect { server: named.clone(), reason };
+        let endpoint = endpoint(address).map_err(|error| failed(format!("no socket: {error}")))?;
         let mut config = ClientConfig::new(self.crypto.clone());
-        config.transport_config(Arc::new(transport(server.ip().is_loopback(), self.keep_alive)));
+        config.transport_config(Arc::new(transport(address.ip().is_loopback(), self.keep_alive)));
         let connecting = endpoint
-            .connect_with(config, server, &self.server_name)
+            .connect_with(config, address, &self.server_name)
             .map_err(|error| failed(error.to_string()))?;
         match tokio::time::timeout(self.timeout, connecting).await {
             Ok(Ok(connection)) => Ok((endpoint, connection)),
-            Ok(Err(error)) => Err(failed(error.to_string())),
+            Ok(Err(error)) => Err(no_connection(&named, &error)),
             Err(_) => Err(failed(format!("no answer within {:?}", self.timeout))),
         }
+    }
+}
+
+/// What the first address gives that gives anything; the last failure where none does, or `none`.
+async fn first_of<T, F: Future<Output = Result<T, ClientError>>>(
+    addresses: &[SocketAddr],
+    none: ClientError,
+    connect: impl Fn(SocketAddr) -> F,
+) -> Result<T, ClientError> {
+    let mut failure = none;
+    for address in addresses {
+        match connect(*address).await {
+            Ok(connected) => return Ok(connected),
+            Err(error) => failure = error,
+        }
+    }
+    Err(failure)
+}
+
+/// Alerts of TLS (RFC 8446, 6.2) about a certificate: bad, unsupported, revoked, expired, unknown (that, and its authority),
+/// access denied; and about what proves that it is the sender's.
+const CERTIFICATE_ALERTS: [u8; 8] = [42, 43, 44, 45, 46, 48, 49, 51];
+/// The alert of a server that was shown no certificate.
+const CERTIFICATE_REQUIRED: u8 = 116;
+
+/// Why there is no connection, as an error.
+pub(crate) fn no_connection(server: &str, error: &ConnectionError) -> ClientError {
+    let is = |code: TransportErrorCode, alerts: &[u8]| {
+        alerts.iter().any(|alert| code == TransportErrorCode::crypto(*alert))
+    };
+    let (server, reason) = (server.to_owned(), error.to_string());
+    match error {
+        ConnectionError::TransportError(error) if is(error.code, &CERTIFICATE_ALERTS) => {
+            ClientError::ServerCertificate { server, reason: error.reason.clone() }
+        }
+        ConnectionError::ConnectionClosed(close)
+            if is(close.error_code, &CERTIFICATE_ALERTS) || is(close.error_code, &[CERTIFICATE_REQUIRED]) =>
+        {
+            ClientError::ClientCertificate { server, reason }
+        }
+        _ => ClientError::Connect { server, reason },
     }
 }
 
@@ -109,4 +185,53 @@ fn transport(loopback: bool, keep_alive: Duration) -> TransportConfig {
         config.mtu_discovery_config(Some(discovery)).enable_segmentation_offload(false);
     }
     config
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+
+    #[tokio::test]
+    async fn an_address_that_does_not_answer_is_passed_over() {
+        let addresses: Vec<SocketAddr> =
+            ["10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1"].map(|text| text.parse().unwrap()).to_vec();
+        let failed = |server: &dyn ToString| ClientError::Connect {
+            server: server.to_string(),
+            reason: "away".into(),
+        };
+        let connect = |answering: Option<SocketAddr>| {
+            let addresses = addresses.clone();
+            async move {
+                first_of(&addresses, failed(&"none"), |address| async move {
+                    if Some(address) == answering { Ok(address) } else { Err(failed(&address)) }
+                })
+                .await
+            }
+        };
+        for address in &addresses {
+            assert_eq!(connect(Some(*address)).await, Ok(*address));
+        }
+        assert_eq!(connect(None).await, Err(failed(&addresses[2])));
+    }
+
+    #[test]
+    fn a_certificate_that_a_server_wants_is_told_from_other_failures() {
+        let closed = |error_code: TransportErrorCode| {
+            let close = quinn::ConnectionClose { error_code, frame_type: None, reason: Bytes::new() };
+            no_connection("s", &ConnectionError::ConnectionClosed(close))
+        };
+        for alert in [42, 48, CERTIFICATE_REQUIRED] {
+            let error = closed(TransportErrorCode::crypto(alert));
+            assert!(matches!(error, ClientError::ClientCertificate { .. }), "{alert}: {error}");
+        }
+        // No common protocol, too many connections, silence.
+        for other in [
+            closed(TransportErrorCode::crypto(120)),
+            closed(TransportErrorCode::CONNECTION_REFUSED),
+            no_connection("s", &ConnectionError::TimedOut),
+        ] {
+            assert!(matches!(other, ClientError::Connect { .. }), "{other}");
+        }
+    }
 }

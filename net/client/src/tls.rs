@@ -1,5 +1,6 @@
 //! Whom to trust: TLS 1.3 with *ring*, certificates checked as [`Trust`] says.
 
+use crate::address::ServerAddress;
 use crate::error::ClientError;
 use crate::options::{Credentials, Trust};
 use overtake_wire::ALPN_CLIENT;
@@ -10,14 +11,13 @@ use rustls::crypto::{
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// The TLS configuration for `trust`. An error names the option at fault.
 pub(crate) fn configuration(
     trust: &Trust,
     credentials: Option<&Credentials>,
-    servers: &[SocketAddr],
+    servers: &[ServerAddress],
 ) -> Result<rustls::ClientConfig, ClientError> {
     let provider = Arc::new(provider());
     let verifier = Verifier {
@@ -27,11 +27,10 @@ pub(crate) fn configuration(
         algorithms: provider.signature_verification_algorithms,
     };
     if verifier.any
-        && let Some(server) = servers.iter().find(|server| !server.ip().is_loopback())
+        && let Some(server) =
+            servers.iter().filter_map(ServerAddress::address).find(|it| !it.ip().is_loopback())
     {
-        return Err(ClientError::Options(format!(
-            "trust: {server} is not a loopback address; pass the server's certificate or that of its authority (Trust::Certificates)"
-        )));
+        return Err(not_loopback(&server));
     }
     let builder = rustls::ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
@@ -50,6 +49,13 @@ pub(crate) fn configuration(
     };
     configuration.alpn_protocols = vec![ALPN_CLIENT.to_vec()];
     Ok(configuration)
+}
+
+/// Why a server is not connected to whose certificate nobody vouches for.
+pub(crate) fn not_loopback(server: &dyn core::fmt::Display) -> ClientError {
+    ClientError::Options(format!(
+        "trust: {server} is not a loopback address; pass the server's certificate or that of its authority (Trust::from_file)"
+    ))
 }
 
 /// *ring* with AES-128 before AES-256: servers take the client's order, and 128 bits cost a quarter less.

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 fn options(fake: &Fake) -> ConnectOptions {
-    ConnectOptions { servers: vec![fake.address], ..ConnectOptions::default() }
+    ConnectOptions { servers: vec![fake.address.into()], ..ConnectOptions::default() }
 }
 
 async fn connected() -> (Fake, Client) {
@@ -220,17 +220,71 @@ async fn certificates_are_checked() {
     };
     Client::connect(trusting(vec![fake.certificate.clone()])).await.unwrap().ready().await.unwrap();
     let error = Client::connect(trusting(vec![other.certificate.clone()])).await.err().unwrap();
-    assert!(matches!(error, ClientError::Connect { .. }), "{error}");
+    assert!(matches!(error, ClientError::ServerCertificate { .. }), "{error:?}");
+    assert!(error.to_string().starts_with(&format!("the certificate of {} is not trusted", fake.address)));
+    assert!(error.retry_is_safe() && !error.fate_unknown());
     for (servers, trust) in [
         (vec!["192.0.2.1:7400".parse().unwrap()], Trust::LoopbackOnly),
-        (vec![fake.address], Trust::Certificates(vec![])),
-        (vec![fake.address], Trust::Certificates(vec![vec![1, 2, 3]])),
+        (vec![fake.address.into()], Trust::Certificates(vec![])),
+        (vec![fake.address.into()], Trust::Certificates(vec![vec![1, 2, 3]])),
         (vec![], Trust::LoopbackOnly),
     ] {
         let bad = ConnectOptions { servers, trust, ..ConnectOptions::default() };
         let error = Client::connect(bad).await.err().unwrap();
         assert!(matches!(error, ClientError::Options(_)), "{error}");
     }
+}
+
+/// A file with several certificates trusts each; PEM or DER, with other things in between.
+#[tokio::test]
+async fn certificates_come_from_files() {
+    let (fake, other) = (Fake::start(), Fake::start());
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let file = |name: &str, content: &[u8]| {
+        let path = folder.join(format!("{}-{name}", std::process::id()));
+        std::fs::write(&path, content).unwrap();
+        path
+    };
+    let both = format!("# of two servers\r\n{}\nin between\n{}", other.pem, fake.pem);
+    for (name, content) in
+        [("one.pem", fake.pem.as_bytes()), ("two.pem", both.as_bytes()), ("der", &fake.certificate)]
+    {
+        let trust = Trust::from_file(file(name, content)).unwrap();
+        let client = Client::connect(ConnectOptions { trust, ..options(&fake) }).await.unwrap();
+        client.ready().await.unwrap();
+    }
+    let cut = &fake.pem[..fake.pem.len() / 2];
+    let missing = folder.join("no-such.pem");
+    for (path, says) in [
+        (file("empty.pem", b""), "no certificate in it, neither PEM nor DER"),
+        (file("text.pem", b"0 is no certificate"), "no certificate in it"),
+        (file("cut.pem", cut.as_bytes()), "the PEM in it is damaged"),
+        (missing, "No such file"),
+    ] {
+        let error = Trust::from_file(&path).unwrap_err().to_string();
+        assert!(error.contains(&path.display().to_string()) && error.contains(says), "{error}");
+        let error = Credentials::from_pem_files(&path, &path).unwrap_err().to_string();
+        assert!(error.contains("credentials") && error.contains(says), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn servers_have_names() {
+    let fake = Fake::start();
+    let named = |name: &str| ConnectOptions {
+        servers: vec![format!("{name}:{}", fake.address.port()).parse().unwrap()],
+        connect_timeout: Duration::from_secs(2),
+        ..ConnectOptions::default()
+    };
+    let client = Client::connect(named("localhost")).await.unwrap();
+    client.ready().await.unwrap();
+    assert_eq!(client.connections()[0].server, fake.address);
+    let error = Client::connect(named("nowhere.invalid")).await.err().unwrap();
+    assert!(matches!(error, ClientError::Connect { .. }) && error.to_string().contains("look"), "{error}");
+    // One that is not known keeps nobody from the others.
+    let mut both = named("nowhere.invalid");
+    both.servers.push(fake.address.into());
+    Client::connect(both).await.unwrap().ready().await.unwrap();
 }
 
 #[tokio::test]
@@ -295,7 +349,7 @@ async fn what_only_looks_is_asked_again_where_its_connection_is_lost() {
 async fn connected_to_two() -> (Mortal, Fake, Client) {
     let (one, other) = (Mortal::start(), Fake::start());
     let options = ConnectOptions {
-        servers: vec![one.address, other.address],
+        servers: vec![one.address.into(), other.address.into()],
         connect_timeout: Duration::from_millis(500),
         ..ConnectOptions::default()
     };

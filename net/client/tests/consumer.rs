@@ -10,7 +10,7 @@ use std::time::Duration;
 
 async fn filled(messages: usize) -> (Fake, Client) {
     let fake = Fake::start();
-    let connect = ConnectOptions { servers: vec![fake.address], ..ConnectOptions::default() };
+    let connect = ConnectOptions { servers: vec![fake.address.into()], ..ConnectOptions::default() };
     let client = Client::connect(connect).await.unwrap();
     if messages > 0 {
         let batch = (0..messages)

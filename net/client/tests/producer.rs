@@ -11,7 +11,7 @@ use std::time::Duration;
 async fn producer(options: ProducerOptions) -> (Fake, Producer) {
     let fake = Fake::start();
     let connect = ConnectOptions {
-        servers: vec![fake.address],
+        servers: vec![fake.address.into()],
         request_timeout: Duration::from_millis(200),
         ..ConnectOptions::default()
     };

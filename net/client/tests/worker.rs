@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 
 async fn filled(messages: usize) -> (Fake, Client) {
     let fake = Fake::start();
-    let connect = ConnectOptions { servers: vec![fake.address], ..ConnectOptions::default() };
+    let connect = ConnectOptions { servers: vec![fake.address.into()], ..ConnectOptions::default() };
     let client = Client::connect(connect).await.unwrap();
     let batch = (0..messages)
         .map(|n| EnqueueMessage { body: n.to_string().into(), ..EnqueueMessage::default() })

@@ -25,7 +25,7 @@ fn test(future: impl Future<Output = ()>) {
 
 fn gateway(server: SocketAddr, certificate: &[u8], auth: bool) -> GatewayHandle {
     let connect = ConnectOptions {
-        servers: vec![server],
+        servers: vec![server.into()],
         trust: Trust::Certificates(vec![certificate.to_vec()]),
         connect_timeout: Duration::from_secs(2),
         request_timeout: Duration::from_secs(5),

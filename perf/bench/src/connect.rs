@@ -1,8 +1,7 @@
 //! How the tools reach a server.
 
 use clap::Args;
-use overtake_client::{ConnectOptions, Trust};
-use std::net::SocketAddr;
+use overtake_client::{ClientError, ConnectOptions, ServerAddress, Trust};
 use std::path::PathBuf;
 
 /// Which server, and as whom.
@@ -16,13 +15,13 @@ pub struct ServerArguments {
         value_delimiter = ',',
         value_name = "HOST:PORT"
     )]
-    pub connect: Vec<SocketAddr>,
+    pub connect: Vec<ServerAddress>,
     /// Bearer token.
     #[arg(long, env = "OVERTAKE_TOKEN", default_value = "", hide_env_values = true)]
     pub token: String,
-    /// Certificate of the server or of its authority, as DER; without it only loopback is trusted.
-    #[arg(long, value_name = "FILE")]
-    pub certificate: Option<PathBuf>,
+    /// Certificate of the server or of its authority, PEM (also several) or DER; without it only loopback is trusted.
+    #[arg(long, alias = "certificate", env = "OVERTAKE_CA", value_name = "FILE")]
+    pub ca: Option<PathBuf>,
     /// Name that the server's certificate is for.
     #[arg(long, default_value = "localhost")]
     pub server_name: String,
@@ -30,9 +29,9 @@ pub struct ServerArguments {
 
 impl ServerArguments {
     /// Options of a client with so many connections to each server.
-    pub fn options(&self, connections: u32) -> std::io::Result<ConnectOptions> {
-        let trust = match &self.certificate {
-            Some(path) => Trust::Certificates(vec![std::fs::read(path)?]),
+    pub fn options(&self, connections: u32) -> Result<ConnectOptions, ClientError> {
+        let trust = match &self.ca {
+            Some(path) => Trust::from_file(path)?,
             None => Trust::LoopbackOnly,
         };
         Ok(ConnectOptions {

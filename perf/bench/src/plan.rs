@@ -17,8 +17,8 @@ pub struct PlanOptions {
     /// Growth to plan for, like 50%.
     #[arg(long, default_value = "0%", value_parser = factor)]
     growth: Exact,
-    /// Peak rate in multiples of the average.
-    #[arg(long, default_value = "4", value_parser = factor)]
+    /// Peak rate in multiples of the average, 1 or more.
+    #[arg(long, default_value = "4", value_parser = peak)]
     peak_factor: Exact,
     /// Bytes of a body, on average.
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(0..=BODY_BYTES_MAX as u64))]
@@ -26,8 +26,8 @@ pub struct PlanOptions {
     /// Shares of the levels, P0 first.
     #[arg(long, default_value = "2,8,20,30,40")]
     mix: Mix,
-    /// Days that messages are kept at most.
-    #[arg(long, default_value = "4", value_parser = factor)]
+    /// Days that messages are kept at most, more than 0.
+    #[arg(long, default_value = "4", value_parser = retention)]
     retention_days: Exact,
     /// Hours that consumers may be gone.
     #[arg(long, default_value = "24", value_parser = factor)]
@@ -50,9 +50,10 @@ pub struct PlanOptions {
     /// Results that `load`, `bench` and `device` wrote there: what does a message cost, what can the disk do?
     #[arg(long, value_name = "FILE", num_args = 1..)]
     results: Vec<PathBuf>,
-    /// Cores of the server that was measured.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=64))]
-    measured_cores: u64,
+    /// Cores of the server that was measured, all nodes together: what the rates of --hlog are divided by. Without it, as
+    /// each log says; `load` writes it there.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    measured_cores: Option<u32>,
     /// Confirmation of an enqueue at p99, in milliseconds, that must hold.
     #[arg(long, default_value_t = 50.0, value_parser = milliseconds)]
     enqueue_p99_ms: f64,
@@ -67,6 +68,24 @@ const FACTOR_MAX: f64 = 10_000.0;
 fn factor(text: &str) -> Result<Exact, String> {
     let value: Exact = text.parse()?;
     if value.float() <= FACTOR_MAX { Ok(value) } else { Err(format!("{text:?} is above {FACTOR_MAX}")) }
+}
+
+fn peak(text: &str) -> Result<Exact, String> {
+    let value = factor(text)?;
+    if value.float() >= 1.0 {
+        Ok(value)
+    } else {
+        Err(format!("{text:?} is below 1: no peak is below the average"))
+    }
+}
+
+fn retention(text: &str) -> Result<Exact, String> {
+    let value = factor(text)?;
+    if value.float() > 0.0 {
+        Ok(value)
+    } else {
+        Err(format!("{text:?}: messages must be kept for some time"))
+    }
 }
 
 fn milliseconds(text: &str) -> Result<f64, String> {
@@ -90,11 +109,10 @@ pub fn run(options: &PlanOptions) -> Result<String, String> {
         cores_per_node: options.cores_per_node.into(),
     };
     let targets = Targets { enqueue_ms: options.enqueue_p99_ms, p0_ms: options.p0_p99_ms };
-    let mut hardware =
-        Hardware { measured_cores: options.measured_cores.into(), targets, ..Hardware::default() };
+    let mut hardware = Hardware { targets, ..Hardware::default() };
     for path in &options.hlog {
         let (name, log) = (path.display().to_string(), hist::load(path)?);
-        let found = sustained(&name, &log, targets);
+        let found = sustained(&name, &log, options.measured_cores, targets);
         hardware.sustained.push(found.ok_or_else(|| {
             format!("{name}: no intervals with the tag \"enqueue\" of 100 ms or more; give a log of `overtake-perf load`")
         })?);

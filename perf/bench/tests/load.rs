@@ -92,7 +92,7 @@ async fn messages_of_others_end_the_run() {
     let fake = Fake::start();
     fake.hook(|request| common_answers(request, 5));
     let client = overtake_client::Client::connect(overtake_client::ConnectOptions {
-        servers: vec![fake.address],
+        servers: vec![fake.address.into()],
         ..Default::default()
     });
     let message = EnqueueMessage { body: "somebody's work".into(), ..EnqueueMessage::default() };
@@ -109,4 +109,30 @@ async fn options_that_do_not_fit_the_queue_are_refused() {
     let error = load(&fake, "--rate 100").await.unwrap_err();
     assert!(matches!(error, LoadError::Options(_)), "{error}");
     assert!(error.to_string().contains("--mix has 5 levels and queue load has 3"), "{error}");
+}
+
+/// Work that takes longer than the drain is given back, and does not hold the tool up.
+#[tokio::test]
+async fn consumers_that_are_at_work_when_the_drain_ends_give_back() {
+    let fake = Fake::start();
+    fake.hook(|request| common_answers(request, 5));
+    let ends = load(&fake, "--rate 100 --work 1h --consumers 2");
+    let outcome = tokio::time::timeout(std::time::Duration::from_secs(60), ends).await;
+    let outcome = outcome.expect("it ends with the drain").unwrap();
+    assert!(outcome.text.contains("acked 0, released "), "{}", outcome.text);
+    assert!(!outcome.text.contains("released 0"), "{}", outcome.text);
+    // The longest that can be said.
+    let ends = load(&fake, "--rate 100 --work 24h --take 1000 --consumers 1");
+    tokio::time::timeout(std::time::Duration::from_secs(60), ends).await.expect("it ends").unwrap();
+}
+
+#[tokio::test]
+async fn a_server_process_that_is_not_there_is_refused() {
+    let fake = Fake::start();
+    fake.hook(|request| common_answers(request, 5));
+    let own = std::process::id();
+    let error = load(&fake, &format!("--server-pid {own} 4294967295")).await.unwrap_err();
+    assert_eq!(error.to_string(), "--server-pid 4294967295: there is no such process");
+    let outcome = load(&fake, &format!("--rate 100 --server-pid {own} {own}")).await.unwrap();
+    assert!(outcome.text.contains(", server "), "{}", outcome.text);
 }

@@ -46,6 +46,9 @@ fn wrong_values_and_files_are_refused_with_what_is_expected() {
     for (arguments, says) in [
         (["plan", "--peak-factor", "x"], "is not a number like 4 or 0.25"),
         (["plan", "--peak-factor", "10001"], "is above 10000"),
+        (["plan", "--peak-factor", "0"], "\"0\" is below 1: no peak is below the average"),
+        (["plan", "--retention-days", "0"], "messages must be kept for some time"),
+        (["plan", "--measured-cores", "0"], "0 is not in 1..=10000"),
         (["plan", "--mix", "0"], "is not a mix"),
         (["plan", "--hlog", "missing.hlog"], "missing.hlog: No such file"),
         (["plan", "--results", "Cargo.toml"], "Cargo.toml: not a results file"),

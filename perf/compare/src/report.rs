@@ -191,7 +191,7 @@ pub fn plot_p0(
             let paced = of(outcome).filter(|paced| paced.missing == 0 && paced.p0.count() > 0)?;
             let histogram = paced.p0.histogram().clone();
             let interval = Interval { tag: "P0".into(), start_ms: 0, length_ms: 1_000, histogram };
-            Some((outcome.name.clone(), Log { intervals: vec![interval] }))
+            Some((outcome.name.clone(), Log { intervals: vec![interval], ..Log::default() }))
         })
         .collect();
     if logs.is_empty() {

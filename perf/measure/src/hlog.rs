@@ -2,7 +2,8 @@
 //! languages read and write too. Read and written here, and nowhere else.
 //!
 //! A line starting with `#` is a comment; two of them carry times: `#[StartTime: S …]` and `#[BaseTime: S …]`, in seconds
-//! since 1970. A line starting with `"` is a legend. Every other line is one interval:
+//! since 1970. A third is ours, and a plain comment to others: `#[ServerCores: N]`, of the server that was measured. A line
+//! starting with `"` is a legend. Every other line is one interval:
 //!
 //! ```text
 //! [Tag=NAME,]start,length,maximum,histogram
@@ -67,6 +68,8 @@ impl Interval {
 pub struct Log {
     /// Its intervals.
     pub intervals: Vec<Interval>,
+    /// Cores of the server that was measured, where the log says so.
+    pub server_cores: Option<u32>,
 }
 
 /// Why a log cannot be read.
@@ -103,6 +106,7 @@ pub fn read(file: &str, bytes: &[u8]) -> Result<Log, LogError> {
             log.intervals.push(interval);
         }
     }
+    log.server_cores = reader.server_cores;
     if log.intervals.is_empty() {
         return Err(error(
             0,
@@ -117,6 +121,7 @@ pub fn read(file: &str, bytes: &[u8]) -> Result<Log, LogError> {
 struct Reader {
     start_ms: Option<u64>,
     base_ms: Option<u64>,
+    server_cores: Option<u32>,
     deserializer: Deserializer,
 }
 
@@ -130,6 +135,9 @@ impl Reader {
                 self.start_ms = Some(header_time(rest, "StartTime")?);
             } else if let Some(rest) = comment.strip_prefix("[BaseTime:") {
                 self.base_ms = Some(header_time(rest, "BaseTime")?);
+            } else if let Some(rest) = comment.strip_prefix("[ServerCores:") {
+                let cores = rest.trim().trim_end_matches(']').parse().ok().filter(|cores| *cores > 0);
+                self.server_cores = Some(cores.ok_or("ServerCores is not a number of cores")?);
             }
             return Ok(None);
         }
@@ -205,6 +213,12 @@ fn seconds_or_value(text: &str) -> Result<(), String> {
     }
 }
 
+/// The comment that tells the cores of the server that was measured.
+#[must_use]
+pub fn server_cores_comment(cores: u32) -> String {
+    format!("[ServerCores: {cores}]")
+}
+
 /// Writes a log.
 pub struct LogWriter<W> {
     out: W,
@@ -276,6 +290,17 @@ mod tests {
             interval("", 1_700_000_001_250, &[]),
         ];
         assert_eq!(read("x", written(&intervals).as_bytes()).unwrap().intervals, intervals);
+    }
+
+    #[test]
+    fn the_cores_of_the_server_are_told() {
+        let log =
+            |cores: &str| read("x", format!("#{cores}\n{}", written(&[interval("", 0, &[1])])).as_bytes());
+        assert_eq!(log(&server_cores_comment(12)).unwrap().server_cores, Some(12));
+        assert_eq!(log("[Server: 12]").unwrap().server_cores, None);
+        for bad in ["[ServerCores: 0]", "[ServerCores: many]", "[ServerCores:"] {
+            assert!(log(bad).unwrap_err().to_string().contains("not a number of cores"), "{bad}");
+        }
     }
 
     #[test]

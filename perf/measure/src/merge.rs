@@ -32,7 +32,14 @@ pub fn merge(logs: &[Log]) -> Result<Log, String> {
             }
         }
     }
-    Ok(Log { intervals: merged.into_values().collect() })
+    Ok(Log { intervals: merged.into_values().collect(), server_cores: server_cores(logs) })
+}
+
+/// Processes that load the same server say the same of it; what they do not agree on is not known.
+fn server_cores(logs: &[Log]) -> Option<u32> {
+    let mut said = logs.iter().filter_map(|log| log.server_cores);
+    let first = said.next()?;
+    said.all(|cores| cores == first).then_some(first)
 }
 
 #[cfg(test)]
@@ -40,13 +47,24 @@ mod tests {
     use super::*;
     use crate::hlog::histogram;
 
+    #[test]
+    fn processes_that_agree_on_the_server_tell_its_cores() {
+        let said = |all: &[Option<u32>]| {
+            let logs: Vec<Log> =
+                all.iter().map(|cores| Log { server_cores: *cores, ..log(0, &["a"]) }).collect();
+            merge(&logs).unwrap().server_cores
+        };
+        assert_eq!(said(&[Some(2), None, Some(2)]), Some(2));
+        assert_eq!((said(&[Some(2), Some(3)]), said(&[None])), (None, None));
+    }
+
     fn log(start_ms: u64, tags: &[&str]) -> Log {
         let intervals = tags.iter().zip(0..).map(|(tag, number)| {
             let mut histogram = histogram();
             histogram.saturating_record(1_000 * (number + 1));
             Interval { tag: (*tag).into(), start_ms: start_ms + 1_000 * number, length_ms: 1_000, histogram }
         });
-        Log { intervals: intervals.collect() }
+        Log { intervals: intervals.collect(), ..Log::default() }
     }
 
     #[test]

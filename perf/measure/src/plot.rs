@@ -121,7 +121,7 @@ fn lines(logs: &[Named<'_>], kind: Kind) -> Result<Vec<Line>, String> {
                 Kind::Rate => over_time(named.log, tag, |values, length_s| values.len() as f64 / length_s),
             };
             let name = match logs.len() {
-                1 => name_of(tag).to_owned(),
+                1 => name_of(tag),
                 _ => format!("{} {}", named.name, name_of(tag)),
             };
             // With several logs and one tag, colours tell the logs apart; else tags, and dashes the logs.
@@ -310,7 +310,7 @@ mod tests {
                 });
             }
         }
-        Log { intervals }
+        Log { intervals, ..Log::default() }
     }
 
     fn svg(logs: &[&Log], kind: Kind) -> String {

@@ -78,7 +78,7 @@ pub fn render(changes: &[Change]) -> String {
             _ => "",
         };
         [
-            name_of(&change.tag).to_owned(),
+            name_of(&change.tag),
             format!("p{}", change.percentile),
             ms(change.before_ns),
             ms(change.after_ns),

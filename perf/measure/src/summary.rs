@@ -45,10 +45,22 @@ pub fn totals(log: &Log) -> Result<BTreeMap<String, Total>, String> {
     Ok(totals)
 }
 
-/// What a person calls a tag.
+/// What a person calls a tag. A file of others may hold anything: what would move the cursor, or turn the direction of
+/// writing, is shown as its number.
 #[must_use]
-pub fn name_of(tag: &str) -> &str {
-    if tag.is_empty() { "(no tag)" } else { tag }
+pub fn name_of(tag: &str) -> String {
+    if tag.is_empty() {
+        return "(no tag)".into();
+    }
+    let mut name = String::new();
+    for letter in tag.chars() {
+        // `char::escape_debug` knows what cannot be printed; quotes can.
+        match letter {
+            '\'' | '"' | '\\' => name.push(letter),
+            _ => name.extend(letter.escape_debug()),
+        }
+    }
+    name
 }
 
 /// The totals as a table, in milliseconds.
@@ -63,7 +75,7 @@ pub fn render(totals: &BTreeMap<String, Total>) -> String {
             false => milliseconds(values.value_at_percentile(PERCENTILES[at])),
         };
         cells.push([
-            name_of(tag).to_owned(),
+            name_of(tag),
             thousands(values.len()),
             thousands(total.per_second().round() as u64),
             milliseconds(values.mean().round() as u64),
@@ -84,6 +96,14 @@ mod tests {
     use crate::hlog::Interval;
 
     #[test]
+    fn a_name_does_nothing_to_the_terminal() {
+        assert_eq!((name_of(""), name_of("deliver.P0")), ("(no tag)".into(), "deliver.P0".into()));
+        assert_eq!(name_of("größe \"x\" 'y'"), "größe \"x\" 'y'");
+        let name = name_of("a\x1b[31mb\u{9b}c\u{202e}d\r\x07");
+        assert_eq!(name, "a\\u{1b}[31mb\\u{9b}c\\u{202e}d\\r\\u{7}");
+    }
+
+    #[test]
     fn intervals_of_a_tag_are_one_line() {
         let interval = |tag: &str, start_ms, values: core::ops::Range<u64>| {
             let mut histogram = histogram();
@@ -96,6 +116,7 @@ mod tests {
                 interval("deliver.P0", 1_500, 501..1_001),
                 interval("", 0, 0..0),
             ],
+            ..Log::default()
         };
         let text = render(&totals(&log).unwrap());
         let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();

@@ -44,6 +44,7 @@ fn a_log_of_another_implementation_is_read() {
                 i
             })
             .collect(),
+        ..Log::default()
     }]);
     let total = &totals(&all.unwrap()).unwrap()[""].histogram;
     let told = (total.len(), total.value_at_percentile(50.0), total.value_at_percentile(99.0), total.max());

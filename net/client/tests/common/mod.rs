@@ -61,6 +61,7 @@ pub struct State {
 pub struct Fake {
     pub address: SocketAddr,
     pub certificate: Vec<u8>,
+    pub pem: String,
     pub state: Arc<Mutex<State>>,
     endpoint: Endpoint,
     changed: Arc<Notify>,
@@ -75,6 +76,7 @@ impl Fake {
     pub fn start_at(address: SocketAddr) -> Self {
         let issued = rcgen::generate_simple_self_signed(vec!["localhost".into()]).unwrap();
         let certificate = issued.cert.der().to_vec();
+        let pem = issued.cert.pem();
         let key = rustls::pki_types::PrivateKeyDer::try_from(issued.signing_key.serialize_der()).unwrap();
         let mut tls =
             rustls::ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
@@ -102,7 +104,7 @@ impl Fake {
         }));
         let changed = Arc::new(Notify::new());
         tokio::spawn(accept(endpoint.clone(), state.clone(), changed.clone()));
-        Self { address, certificate, state, endpoint, changed }
+        Self { address, certificate, pem, state, endpoint, changed }
     }
 
     /// Decides about every request from now on, `Hello` included.

@@ -285,7 +285,7 @@ fn a_gateway_on_its_own_thread_starts_answers_and_stops() {
     // Nobody listens for QUIC there: the port is taken, by this socket.
     let silent = std::net::UdpSocket::bind(listen).unwrap();
     let connect = ConnectOptions {
-        servers: vec![silent.local_addr().unwrap()],
+        servers: vec![silent.local_addr().unwrap().into()],
         connect_timeout: Duration::from_millis(100),
         request_timeout: Duration::from_millis(100),
         ..ConnectOptions::default()

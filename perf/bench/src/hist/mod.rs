@@ -2,11 +2,11 @@
 
 use crate::duration;
 use clap::{Args, Subcommand, ValueEnum};
-use overtake_measure::hlog::{Log, LogWriter, read};
+use overtake_measure::hlog::{Log, LogWriter, read, server_cores_comment};
 use overtake_measure::merge::merge;
 use overtake_measure::plot::{Kind, Named, plot};
 use overtake_measure::regression::{Bound, compare};
-use overtake_measure::summary::totals;
+use overtake_measure::summary::{name_of, totals};
 use overtake_measure::{regression, summary};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -125,7 +125,7 @@ pub fn load(path: &Path) -> Result<Log, String> {
 fn only(mut log: Log, tags: &[String]) -> Result<Log, String> {
     if let Some(missing) = tags.iter().find(|tag| log.intervals.iter().all(|interval| interval.tag != **tag))
     {
-        let mut there: Vec<&str> = log.intervals.iter().map(|interval| interval.tag.as_str()).collect();
+        let mut there: Vec<String> = log.intervals.iter().map(|interval| name_of(&interval.tag)).collect();
         there.sort_unstable();
         there.dedup();
         return Err(format!("no interval has the tag {missing:?}; there are: {}", there.join(", ")));
@@ -164,7 +164,10 @@ pub fn run(options: &HistOptions) -> Result<Printed, String> {
             let mut text = Vec::new();
             let start_ms = merged.intervals.iter().map(|interval| interval.start_ms).min().unwrap_or(0);
             let comment = format!("overtake-perf hist merge, {} files", files.files.len());
-            let mut writer = LogWriter::new(&mut text, &[&comment], start_ms).map_err(fail)?;
+            let mut comments = vec![comment];
+            comments.extend(merged.server_cores.map(server_cores_comment));
+            let comments: Vec<&str> = comments.iter().map(String::as_str).collect();
+            let mut writer = LogWriter::new(&mut text, &comments, start_ms).map_err(fail)?;
             merged.intervals.iter().try_for_each(|interval| writer.write(interval)).map_err(fail)?;
             // Written at its end, so that a file may be merged into itself.
             fs::write(output, text).map_err(fail)?;

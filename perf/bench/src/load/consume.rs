@@ -17,6 +17,7 @@ const RETRY_FOR: Duration = Duration::from_secs(30);
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 /// What a release says.
 const ERROR_TEXT: &str = "failed by the load tool, as asked";
+const GIVEN_BACK_TEXT: &str = "the load tool ended before this was worked on";
 
 /// Why a consumer cannot go on.
 #[derive(Debug)]
@@ -51,7 +52,11 @@ impl Consumer {
         let mut taken = self.take().await?;
         loop {
             if !self.work.is_zero() && !taken.is_empty() {
-                tokio::time::sleep(self.work * taken.len() as u32).await;
+                tokio::select! {
+                    () = tokio::time::sleep(self.work.saturating_mul(taken.len() as u32)) => {}
+                    // What is not done by the end of the drain is not acked: it goes back as it came.
+                    () = self.run.until_stop() => return self.give_back(taken).await,
+                }
             }
             if self.run.is_stopping() {
                 return self.settle(taken).await;
@@ -96,7 +101,17 @@ impl Consumer {
         Ok(taken)
     }
 
+    /// Releases what was not worked on to its end.
+    async fn give_back(&self, taken: Vec<(Delivered, Fate)>) -> Result<(), LoadError> {
+        let taken = taken.into_iter().map(|(message, _)| (message, Fate::Fail)).collect();
+        self.settle_saying(taken, GIVEN_BACK_TEXT).await
+    }
+
     async fn settle(&self, taken: Vec<(Delivered, Fate)>) -> Result<(), LoadError> {
+        self.settle_saying(taken, ERROR_TEXT).await
+    }
+
+    async fn settle_saying(&self, taken: Vec<(Delivered, Fate)>, error: &str) -> Result<(), LoadError> {
         let mut settle = Settle { queue: self.run.queue.clone(), ..Settle::default() };
         let (mut acks, mut releases) = (Vec::new(), Vec::new());
         for (message, fate) in taken {
@@ -107,7 +122,7 @@ impl Consumer {
                     acks.push(message);
                 }
                 Fate::Fail => {
-                    let error = Some(ERROR_TEXT.to_owned());
+                    let error = Some(error.to_owned());
                     settle.release.push(Release { receipt, error, ..Release::default() });
                     self.run.giving_back(&message);
                     releases.push(message);

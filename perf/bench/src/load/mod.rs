@@ -23,12 +23,12 @@ use overtake_base::random::Random;
 use overtake_client::{
     Client, ClientError, ErrorCode, MessageId, MessageIds, QueueConfig, QueueConfigPatch, Refusal,
 };
-use overtake_measure::hlog::LogWriter;
+use overtake_measure::hlog::{LogWriter, server_cores_comment};
 use run::{Clock, Run, State};
 pub use sequence::Mix;
 use sequence::{BodySize, Content, DelayedShare, Fates, Sequence, Share};
 use shape::{Course, Shape};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -128,9 +128,10 @@ pub struct LoadOptions {
     /// Do not keep an account of every message. It costs a little CPU, and memory for what is under way.
     #[arg(long)]
     pub no_verify: bool,
-    /// The server's process, to tell its CPU time and whether the load tool is the bottleneck.
-    #[arg(long, value_name = "PID")]
-    pub server_pid: Option<u32>,
+    /// The server's process, to tell its CPU time and whether the load tool is the bottleneck; those of several nodes are
+    /// added up.
+    #[arg(long, value_name = "PID", num_args = 1..)]
+    pub server_pid: Vec<u32>,
     /// Seed of what is drawn by chance.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -206,18 +207,23 @@ struct Cpu {
 impl Cpu {
     fn look(options: &LoadOptions) -> Self {
         let own = cpu::used_by(std::process::id());
-        Self { at: Instant::now(), own, server: options.server_pid.and_then(cpu::used_by) }
+        let servers = options.server_pid.iter().map(|pid| cpu::used_by(*pid));
+        let server = if options.server_pid.is_empty() { None } else { servers.sum() };
+        Self { at: Instant::now(), own, server }
     }
 }
 
 /// Runs the load. `progress` gets a line for each interval.
 pub async fn run(options: &LoadOptions, progress: &mut dyn FnMut(&str)) -> Result<Outcome, LoadError> {
+    if let Some(pid) = options.server_pid.iter().find(|pid| cpu::used_by(**pid).is_none()) {
+        return Err(LoadError::Options(format!("--server-pid {pid}: there is no such process")));
+    }
     let clients = connect(options).await?;
     let config = prepare(options, &clients[0]).await?;
     let clock = Clock::new();
     let now_ms = clock.now() / 1_000_000;
     let log = match &options.hlog {
-        Some(path) => Some(start_log(options, path, now_ms)?),
+        Some(path) => Some(start_log(options, path, server_cores(&clients), now_ms)?),
         None => None,
     };
     let content = Content {
@@ -267,7 +273,7 @@ async fn connect(options: &LoadOptions) -> Result<Vec<Client>, LoadError> {
     while left > 0 {
         let connections = left.min(CONNECTIONS_OF_CLIENT);
         left -= connections;
-        clients.push(Client::connect(options.server.options(connections).map_err(LoadError::Io)?).await?);
+        clients.push(Client::connect(options.server.options(connections)?).await?);
     }
     Ok(clients)
 }
@@ -309,15 +315,25 @@ async fn prepare(options: &LoadOptions, client: &Client) -> Result<QueueConfig, 
     Ok(config)
 }
 
+/// Cores of all nodes that serve us.
+fn server_cores(clients: &[Client]) -> u32 {
+    let nodes: BTreeMap<u64, u16> = (clients.iter())
+        .flat_map(Client::connections)
+        .map(|connection| (connection.node, connection.cores))
+        .collect();
+    nodes.values().map(|cores| u32::from(*cores)).sum::<u32>().max(1)
+}
+
 fn start_log(
     options: &LoadOptions,
     path: &PathBuf,
+    server_cores: u32,
     now_ms: u64,
 ) -> Result<LogWriter<Box<dyn Write>>, LoadError> {
     let fail = |error| LoadError::File(path.clone(), error);
     let file: Box<dyn Write> = Box::new(BufWriter::new(std::fs::File::create(path).map_err(fail)?));
     let comment = format!("overtake-perf load, queue {}, values in nanoseconds", options.queue);
-    LogWriter::new(file, &[&comment], now_ms).map_err(fail)
+    LogWriter::new(file, &[&comment, &server_cores_comment(server_cores)], now_ms).map_err(fail)
 }
 
 /// Produces, consumes and tells, until all is done. Gives what was used up to the end.

@@ -153,6 +153,10 @@ impl Report {
             }
             text.push('\n');
         }
+        if server.is_none() && !options.server_pid.is_empty() {
+            text +=
+                "NOTE: a process of --server-pid has ended meanwhile: the server's CPU time is not known\n";
+        }
         bottleneck(&mut text, state, seconds, own, server);
         verdict(&mut text, state, looked_up);
         for (broken, count) in &violations.counts {

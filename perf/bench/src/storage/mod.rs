@@ -119,7 +119,7 @@ struct Stage {
 
 async fn connect(options: &StorageOptions) -> Result<Client, BenchError> {
     let options = ConnectOptions {
-        servers: vec![options.quic],
+        servers: vec![options.quic.into()],
         trust: Trust::LoopbackOnly,
         connections: 2,
         ..ConnectOptions::default()

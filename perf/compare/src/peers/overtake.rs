@@ -70,7 +70,7 @@ impl System for Overtake {
 }
 
 async fn client(port: u16) -> Result<Client, Failure> {
-    let servers = vec![SocketAddr::from((Ipv4Addr::LOCALHOST, port))];
+    let servers = vec![SocketAddr::from((Ipv4Addr::LOCALHOST, port)).into()];
     Ok(Client::connect(ConnectOptions { servers, ..ConnectOptions::default() }).await?)
 }
 

@@ -8,7 +8,7 @@ mod hardware;
 mod sizing;
 
 pub use exact::Exact;
-pub use hardware::{Hardware, Sustained, Targets, sustained};
+pub use hardware::{CoresFrom, Hardware, P99, Sustained, Targets, sustained};
 
 use crate::table::{align, thousands};
 

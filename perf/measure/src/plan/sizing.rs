@@ -1,7 +1,8 @@
 //! What a load takes: cores, nodes, shards, disk, network, memory, and how far all of it is from the limits.
 
 use super::{
-    Derived, Exact, Hardware, Line, Load, OPERATIONS_OF_LEADER, bytes_about, count, line, rate, scaled,
+    CoresFrom, Derived, Exact, Hardware, Line, Load, OPERATIONS_OF_LEADER, P99, bytes_about, count, line,
+    rate, scaled,
 };
 
 /// Part of its cores that a node uses at peak, at most, in percent: above it latencies grow quickly.
@@ -228,31 +229,51 @@ fn head_room(
 ) {
     let planned = derived.peak.over(Exact::whole(all_cores));
     let targets = hardware.targets;
+    let told = |p99: P99| {
+        let values = crate::table::thousands(p99.values);
+        format!("{} ms (of {values})", Exact::measured(p99.ms))
+    };
     for sustained in &hardware.sustained {
+        let (cores, from) = sustained.server_cores;
+        if from == CoresFrom::Assumed {
+            assumptions.push(format!(
+                "that the server of {} had 1 core, since the log does not say: give --measured-cores; with more of them \
+                 the head-room is less",
+                sustained.name
+            ));
+        }
+        let p0 = sustained.p0_p99.map_or_else(String::new, |p99| format!(", P0 {}", told(p99)));
+        let p99 = format!("{}: p99 enqueue {}{p0}", sustained.name, told(sustained.enqueue_p99));
         let Some(per_second) = sustained.per_second else {
+            let wanted = format!("wanted at most {} ms and {} ms", targets.enqueue_ms, targets.p0_ms);
+            lines.push(line("held at p99", format!("{p99}; {wanted}"), "no rate"));
             lines.push(line(
                 "head-room at p99",
-                format!(
-                    "{}: no interval confirmed enqueues within {} ms",
-                    sustained.name, targets.enqueue_ms
-                ),
-                format!("none: p99 {} ms", Exact::measured(sustained.enqueue_p99_ms)),
+                format!("{} shows no rate that held", sustained.name),
+                "none",
             ));
             continue;
         };
-        let measured = Exact::measured(per_second).over(Exact::whole(hardware.measured_cores.max(1)));
-        let p0 =
-            sustained.p0_p99_ms.map_or_else(String::new, |ms| format!(", P0 {} ms", Exact::measured(ms)));
+        let measured = Exact::measured(per_second).over(Exact::whole(cores.max(1)));
+        lines.push(line("held at p99", p99, format!("{}/s", rate(Exact::measured(per_second), 3))));
+        let (cores, from) = match from {
+            CoresFrom::Given => (cores, "as --measured-cores says"),
+            CoresFrom::Log => (cores, "as the log says"),
+            CoresFrom::Assumed => (cores, "assumed"),
+        };
+        lines.push(line(
+            "held by a core",
+            format!(
+                "{}/s / {cores} {} ({from})",
+                rate(Exact::measured(per_second), 3),
+                if cores == 1 { "core" } else { "cores" }
+            ),
+            format!("{}/s", rate(measured, 3)),
+        ));
         let limit = if sustained.limit_seen { "" } else { " or more: the test never reached a limit" };
         lines.push(line(
             "head-room at p99",
-            format!(
-                "{}: {}/s a core with p99 enqueue {} ms{p0}; planned {}/s a core",
-                sustained.name,
-                rate(measured, 3),
-                Exact::measured(sustained.enqueue_p99_ms),
-                rate(planned, 3)
-            ),
+            format!("{}/s a core held / {}/s a core planned", rate(measured, 3), rate(planned, 3)),
             format!("{} times{limit}", Exact::measured(measured.over(planned).float())),
         ));
     }

@@ -133,29 +133,76 @@ fn log(rates: &[(u64, u64)]) -> Log {
             });
         }
     }
-    Log { intervals }
+    Log { intervals, ..Log::default() }
 }
 
 #[test]
 fn the_highest_rate_that_held_its_latencies_is_found() {
     let targets = Targets::default();
-    let ramp =
-        sustained("ramp", &log(&[(1_000, 2), (3_000, 5), (2_000, 3), (4_000, 80), (5_000, 10)]), targets)
-            .unwrap();
+    let found = |name: &str, rates: &[(u64, u64)]| sustained(name, &log(rates), None, targets).unwrap();
+    let ramp = found("ramp", &[(1_000, 2), (3_000, 5), (2_000, 3), (4_000, 80), (5_000, 10)]);
     assert_eq!((ramp.per_second, ramp.limit_seen), (Some(3_000.0), true));
-    assert!((ramp.enqueue_p99_ms - 5.0).abs() < 0.01 && ramp.p0_p99_ms.is_some());
-    let easy = sustained("easy", &log(&[(1_000, 2)]), targets).unwrap();
+    assert!((ramp.enqueue_p99.ms - 5.0).abs() < 0.01 && ramp.p0_p99.is_some());
+    let easy = found("easy", &[(1_000, 2)]);
     assert!(!easy.limit_seen);
-    assert!(sustained("empty", &Log::default(), targets).is_none());
-    let never = sustained("never", &log(&[(1_000, 90)]), targets).unwrap();
+    assert!(sustained("empty", &Log::default(), None, targets).is_none());
+    let never = found("never", &[(1_000, 90)]);
     assert_eq!((never.per_second, never.limit_seen), (None, true));
     // 3,000/s on one core against 55,556 / 12 cores planned.
     let hardware = Hardware { sustained: vec![ramp, easy, never], ..measured() };
     let plan = plan(&Load::default(), &hardware);
     let rooms: Vec<_> =
         plan.sizing.iter().filter(|l| l.quantity == "head-room at p99").map(|l| l.result.as_str()).collect();
+    assert_eq!(rooms, ["0.648 times", "0.216 times or more: the test never reached a limit", "none"]);
+}
+
+#[test]
+fn what_held_is_told_with_its_latencies_and_how_many_they_are_of() {
+    let held = |rates: &[(u64, u64)]| {
+        let sustained = sustained("a.hlog", &log(rates), None, Targets::default()).unwrap();
+        let plan = plan(&Load::default(), &Hardware { sustained: vec![sustained], ..measured() });
+        let line = plan.sizing.iter().find(|line| line.quantity == "held at p99").unwrap();
+        format!("{} | {}", line.working, line.result)
+    };
+    assert_eq!(held(&[(2_000, 3)]), "a.hlog: p99 enqueue 3 ms (of 2,000), P0 3 ms (of 2,000) | 2,000/s");
     assert_eq!(
-        rooms,
-        ["0.648 times", "0.216 times or more: the test never reached a limit", "none: p99 90.046 ms"]
+        held(&[(1_000, 90)]),
+        "a.hlog: p99 enqueue 90.046 ms (of 1,000), P0 90.046 ms (of 1,000); wanted at most 50 ms and 50 ms | no rate"
     );
+}
+
+#[test]
+fn the_p99_of_a_rate_is_that_of_all_its_messages() {
+    // A steady load that scatters. One second in so many is slow: with 60 of them that is more than one in a hundred
+    // messages, with 300 it is less. The best second, or the busiest one, tells neither.
+    let steady = |seconds: u64| {
+        let rates: Vec<(u64, u64)> =
+            (0..seconds).map(|s| (1_960 + s % 5 * 20, if s == 7 { 80 } else { 2 })).collect();
+        sustained("steady", &log(&rates), None, Targets::default()).unwrap()
+    };
+    let short = steady(60);
+    assert_eq!((short.per_second, short.limit_seen), (None, true));
+    assert!((short.enqueue_p99.ms - 80.0).abs() < 0.1, "{short:?}");
+    let long = steady(300);
+    assert_eq!((long.per_second, long.limit_seen), (Some(2_000.0), false));
+    assert!((long.enqueue_p99.ms - 2.0).abs() < 0.01 && long.enqueue_p99.values == 600_000, "{long:?}");
+}
+
+#[test]
+fn the_cores_of_the_measured_server_are_told_with_where_they_come_from() {
+    let (rates, targets) = ([(8_000, 2)], Targets::default());
+    let said = |given: Option<u32>, log_says: Option<u32>| {
+        let log = Log { server_cores: log_says, ..log(&rates) };
+        let hardware =
+            Hardware { sustained: vec![sustained("a.hlog", &log, given, targets).unwrap()], ..measured() };
+        plan(&Load::default(), &hardware).render()
+    };
+    let text = said(None, Some(4));
+    assert!(text.contains("8,000/s / 4 cores (as the log says)"), "{text}");
+    assert!(!text.contains("had 1 core"), "{text}");
+    let text = said(Some(2), Some(4));
+    assert!(text.contains("8,000/s / 2 cores (as --measured-cores says)"), "{text}");
+    let text = said(None, None);
+    assert!(text.contains("8,000/s / 1 core (assumed)"), "{text}");
+    assert!(text.contains("that the server of a.hlog had 1 core, since the log does not say"), "{text}");
 }

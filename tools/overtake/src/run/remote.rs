@@ -1,59 +1,45 @@
 //! The connection of a command: options from flags, and the client's errors as exit codes and sentences.
 
 use super::refusal;
-use crate::certificates::{CertificateError, read_certificates, read_key};
 use crate::cli::Server;
 use crate::exit::{Exit, Failure};
-use overtake_client::{Client, ClientError, ConnectOptions, Credentials, Trust};
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
-use std::net::{SocketAddr, ToSocketAddrs};
-use std::path::Path;
+use overtake_client::{Client, ClientError, ConnectOptions, Credentials, ServerAddress, Trust};
+use std::net::ToSocketAddrs as _;
 use std::time::Duration;
 
 /// The longest that connecting may take; `--timeout` can only shorten it.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How QUIC tells the TLS alert `certificate_required`.
-const CERTIFICATE_REQUIRED: &str = "error 116";
-
 /// What the flags say about the server, as the client takes it.
 pub fn options(server: &Server) -> Result<ConnectOptions, Failure> {
     let named: Vec<&str> = server.connect.split(',').map(str::trim).collect();
-    let mut addresses = Vec::new();
-    for server in &named {
-        // One that is not known now must not keep the others from being asked.
-        match resolve(server) {
-            Ok(found) => addresses.extend(found),
-            Err(failure) if failure.exit == Exit::Usage || named.len() == 1 => return Err(failure),
-            Err(failure) => drop(failure),
-        }
-    }
-    if addresses.is_empty() {
-        return Err(Failure::new(Exit::NoConnection, format!("cannot look up any of {}", server.connect)));
+    let mut servers = Vec::new();
+    for name in &named {
+        let wrong =
+            |_| Failure::usage(format!("--connect {name}: expected HOST:PORT, like node1.example:7400"));
+        servers.push(name.parse::<ServerAddress>().map_err(wrong)?);
     }
     // A certificate of each node of a cluster is good for this name; one name must do for all.
-    let host = match named.as_slice() {
-        [one] => one.rsplit_once(':').map_or("localhost", |(host, _)| host),
-        _ => "localhost",
+    let host = match servers.as_slice() {
+        [one] => one.host(),
+        _ => "localhost".to_owned(),
     };
     let trust = match &server.ca {
-        Some(file) => Trust::Certificates(certificates(file)?),
-        None if addresses.iter().all(|address| address.ip().is_loopback()) => Trust::LoopbackOnly,
+        Some(file) => Trust::from_file(file).map_err(|error| failure(&error, server))?,
+        None if named.iter().all(|name| is_loopback(name)) => Trust::LoopbackOnly,
         None => return Err(certificate_needed(&server.connect)),
     };
     let credentials = match (&server.cert, &server.key) {
         (Some(certificate), Some(key)) => {
-            let wrong = |error: CertificateError| Failure::usage(error.to_string());
-            let certificates = read_certificates(certificate).map_err(wrong)?;
-            Some(Credentials { certificates, private_key: read_key(key).map_err(wrong)? })
+            let read = Credentials::from_pem_files(certificate, key);
+            Some(read.map_err(|error| failure(&error, server))?)
         }
         _ => None,
     };
     Ok(ConnectOptions {
-        servers: addresses,
+        servers,
         credentials,
-        server_name: host.trim_start_matches('[').trim_end_matches(']').to_owned(),
+        server_name: host,
         token: server.token.clone().unwrap_or_default(),
         trust,
         request_timeout: server.timeout,
@@ -82,14 +68,22 @@ pub fn failure(error: &ClientError, named: &Server) -> Failure {
     let server = &named.connect;
     match error {
         ClientError::Refused(refused) => refusal::failure(refused),
-        ClientError::Options(what) => Failure::usage(match what.strip_prefix("trust: ") {
-            Some(what) => what.to_owned(),
-            None => what.clone(),
+        // The client's options have names of their own.
+        ClientError::Options(what) => Failure::usage(match what.split_once(": ") {
+            Some(("trust", what)) => format!("--ca {what}"),
+            Some(("credentials", what)) => format!("--cert, --key: {what}"),
+            _ => what.clone(),
         }),
-        ClientError::Connect { reason, .. } if reason.contains("invalid peer certificate") => {
+        ClientError::ServerCertificate { reason, .. } => {
             Failure::new(Exit::NoConnection, certificate_refused(named, reason))
         }
-        ClientError::Connect { reason, .. } if reason.contains(CERTIFICATE_REQUIRED) => Failure::new(
+        ClientError::ClientCertificate { .. } if named.cert.is_some() => Failure::new(
+            Exit::NotAllowed,
+            format!(
+                "{server} does not take the certificate of --cert; is it of the cluster's authority, and not expired?"
+            ),
+        ),
+        ClientError::ClientCertificate { .. } => Failure::new(
             Exit::NotAllowed,
             format!(
                 "{server} wants a certificate of the client's own: --cert and --key (`overtake cert client`)"
@@ -124,41 +118,24 @@ fn no_answer(named: &Server, why: &str) -> Failure {
 
 /// The server shows another certificate than the one that is trusted.
 fn certificate_refused(named: &Server, reason: &str) -> String {
-    let why = reason.rsplit("invalid peer certificate: ").next().unwrap_or(reason);
     match &named.ca {
         Some(file) => format!(
-            "the certificate of {} is not the one in {}, or not for this name ({why}); take a copy of \
+            "the certificate of {} is not the one in {}, or not for this name ({reason}); take a copy of \
              tls/certificate.pem in that server's data folder",
             named.connect,
             file.display()
         ),
-        None => format!("the certificate of {} is not usable ({why})", named.connect),
+        None => format!("the certificate of {} is not usable ({reason})", named.connect),
     }
 }
 
-fn resolve(connect: &str) -> Result<Vec<SocketAddr>, Failure> {
-    let wrong = |why: String| Failure::usage(format!("--connect {connect}: {why}; expected HOST:PORT"));
-    if connect.rsplit_once(':').is_none_or(|(_, port)| port.parse::<u16>().is_err()) {
-        return Err(wrong("no port".to_owned()));
+/// Whether all that a name stands for now is on this machine. One that is not known is left to the client, which goes on
+/// with the others, and connects to nothing else without a certificate.
+fn is_loopback(server: &str) -> bool {
+    match server.to_socket_addrs() {
+        Ok(mut addresses) => addresses.all(|address| address.ip().is_loopback()),
+        Err(_) => true,
     }
-    match connect.to_socket_addrs() {
-        Ok(addresses) => {
-            let mut all: Vec<SocketAddr> = addresses.collect();
-            // The servers listen on IPv4 unless told otherwise: try that first.
-            all.sort_by_key(SocketAddr::is_ipv6);
-            if all.is_empty() { Err(wrong("no address".to_owned())) } else { Ok(all) }
-        }
-        Err(error) => Err(Failure::new(Exit::NoConnection, format!("cannot look up {connect}: {error}"))),
-    }
-}
-
-fn certificates(file: &Path) -> Result<Vec<Vec<u8>>, Failure> {
-    let wrong = |why: &dyn std::fmt::Display| Failure::usage(format!("--ca {}: {why}", file.display()));
-    let text = std::fs::read(file).map_err(|error| wrong(&error))?;
-    let found: Result<Vec<_>, _> =
-        CertificateDer::pem_slice_iter(&text).map(|der| der.map(|der| der.to_vec())).collect();
-    let found = found.map_err(|error| wrong(&error))?;
-    if found.is_empty() { Err(wrong(&"there is no PEM certificate in it")) } else { Ok(found) }
 }
 
 #[cfg(test)]
@@ -179,7 +156,7 @@ mod tests {
     #[test]
     fn addresses_need_a_port() {
         let made = options(&server("127.0.0.1:7400")).unwrap();
-        assert_eq!(made.servers, ["127.0.0.1:7400".parse::<SocketAddr>().unwrap()]);
+        assert_eq!(made.servers, ["127.0.0.1:7400".parse().unwrap()]);
         assert_eq!(
             (made.request_timeout, made.connect_timeout),
             (Duration::from_secs(2), Duration::from_secs(2))
@@ -206,12 +183,18 @@ mod tests {
             assert_eq!(read.exit, Exit::NoConnection, "a read has no unknown fate");
             assert!(read.message.ends_with("try again"), "{read}");
         }
-        let reason = "the cryptographic handshake failed: error 51: invalid peer certificate: BadSignature";
-        let other = ClientError::Connect { server: "10.0.0.1:7400".into(), reason: reason.into() };
+        let (server_name, reason) = ("10.0.0.1:7400".to_owned(), "BadSignature".to_owned());
+        let other = ClientError::ServerCertificate { server: server_name.clone(), reason };
         let named = Server { ca: Some("their.pem".into()), ..server("10.0.0.1:7400") };
         let failed = failure(&other, &named);
         assert_eq!(failed.exit, Exit::NoConnection);
         assert!(failed.message.contains("10.0.0.1:7400 is not the one in their.pem"), "{failed}");
+        let wants =
+            ClientError::ClientCertificate { server: server_name, reason: "certificate required".into() };
+        assert!(failure(&wants, &named).message.contains("wants a certificate of the client's own"));
+        let shown = Server { cert: Some("mine.pem".into()), ..named };
+        assert!(failure(&wants, &shown).message.contains("does not take the certificate of --cert"));
+        assert_eq!(failure(&wants, &shown).exit, Exit::NotAllowed);
     }
 
     #[test]
@@ -220,6 +203,8 @@ mod tests {
         with_ca.ca = Some("/nowhere/ca.pem".into());
         assert!(options(&with_ca).unwrap_err().message.contains("/nowhere/ca.pem"));
         with_ca.ca = Some(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml").into());
-        assert!(options(&with_ca).unwrap_err().message.contains("no PEM certificate"));
+        let refused = options(&with_ca).unwrap_err();
+        assert!(refused.message.contains("neither PEM nor DER"), "{refused}");
+        assert!(refused.message.starts_with("--ca ") && refused.exit == Exit::Usage, "{refused}");
     }
 }

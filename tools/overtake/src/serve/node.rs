@@ -330,7 +330,7 @@ fn start_gateway(
         own => own,
     };
     let connect = ConnectOptions {
-        servers: vec![server],
+        servers: vec![server.into()],
         trust: Trust::Certificates(secrets.certificates.clone()),
         credentials: Some(Credentials {
             certificates: secrets.certificates.clone(),

@@ -9,6 +9,7 @@
 
 use crate::error::GroupError;
 use crate::guard::{self, Replica, Verdict};
+use crate::membership::Membership;
 use crate::message::{self, PeerMessage, PeerMessageKind};
 use crate::recovery;
 use crate::snapshot::Snapshots;
@@ -64,6 +65,10 @@ pub struct Group {
     silent: bool,
     /// The newest term in which it led and had applied an entry of that term.
     caught_up_term: Cell<u64>,
+    /// Who is in the group, as applied.
+    pub(crate) membership: Membership,
+    /// It has no state, and is to be given one: until then it takes no log, and votes for nobody.
+    pub(crate) hollow: bool,
 }
 
 impl Group {
@@ -80,7 +85,8 @@ impl Group {
             ..eraftpb::HardState::default()
         };
         let (checkpoint, older) = (recovered.checkpoint, &recovered.older);
-        let tail = LogTail::new(&start.voters, hard_state, checkpoint, older, recovered.entries.into());
+        let tail =
+            LogTail::new(start.membership.to_raft(), hard_state, checkpoint, older, recovered.entries.into());
         let raft_config = Config {
             id: config.node.0,
             election_tick: usize::from(ELECTION_TICKS),
@@ -114,6 +120,8 @@ impl Group {
             snapshots: Snapshots::default(),
             silent: false,
             caught_up_term: Cell::new(0),
+            hollow: start.membership.voters.is_empty(),
+            membership: start.membership,
             raft,
         };
         group.draw_timeout();
@@ -131,7 +139,7 @@ impl Group {
 
     /// A tick of time passed.
     pub fn tick(&mut self) {
-        if self.silent {
+        if self.silent || self.hollow {
             return;
         }
         self.tick_snapshots();
@@ -152,9 +160,14 @@ impl Group {
             return Err(GroupError::Refused("a message to another node"));
         }
         let raft = &self.raft.raft;
-        let Some(progress) = raft.prs().get(from.0) else {
-            return Err(GroupError::Refused("a message of a node that is not in the group"));
-        };
+        // Who leads may have come to the group by a change that this replica has not applied yet.
+        let progress = raft.prs().get(from.0);
+        if progress.is_none() && self.is_alone() {
+            return Err(GroupError::Refused("a message of another node to one that is alone"));
+        }
+        if progress.is_none() && message.kind.is_answer() {
+            return Ok(());
+        }
         let replica = Replica {
             term: raft.term,
             leads: raft.state == StateRole::Leader,
@@ -162,7 +175,7 @@ impl Group {
             last_index: raft.raft_log.last_index(),
             entries_under_way: self.newest_entries > self.persisted
                 || !raft.raft_log.unstable_entries().is_empty(),
-            matched: progress.matched,
+            matched: progress.map_or(0, |progress| progress.matched),
         };
         let probe = |hint, hint_term| match hint_term {
             0 => hint,
@@ -178,8 +191,14 @@ impl Group {
         }
         let asks_for_votes =
             matches!(message.kind, PeerMessageKind::RequestVote { .. } | PeerMessageKind::TimeoutNow);
-        if self.silent && asks_for_votes {
+        if (self.silent || self.hollow) && asks_for_votes {
             return Ok(());
+        }
+        if self.hollow
+            && message.term >= self.term()
+            && matches!(message.kind, PeerMessageKind::Append { .. })
+        {
+            return self.ask_for_snapshot(from, message.term);
         }
         if let PeerMessageKind::Snapshot { index, first } = message.kind {
             return self.offered(from, message.term, index, first);
@@ -298,6 +317,12 @@ impl Group {
     #[must_use]
     pub fn last_index(&self) -> u64 {
         self.raft.raft.raft_log.last_index()
+    }
+
+    /// Its term; 0 where there is none.
+    #[must_use]
+    pub fn last_term(&self) -> u64 {
+        self.raft.raft.raft_log.last_term()
     }
 
     /// Appends `data` to the log and says where: term and index. The entry may still be lost, unless it is put out as

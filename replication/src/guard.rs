@@ -54,7 +54,7 @@ pub fn check(
         }
         // A follower that holds the log up to `matched` rejects nothing up to there, so this one came late. The library
         // would go back behind `matched`, to entries that may be forgotten since, and wait there for a snapshot.
-        PeerMessageKind::AppendResponse { index, reject: true, hint, hint_term, .. }
+        PeerMessageKind::AppendResponse { index, reject: true, hint, hint_term, snapshot: 0, .. }
             if replica.leads
                 && message.term == replica.term
                 && (*index <= replica.matched || probe(*hint, *hint_term) < replica.matched) =>
@@ -87,7 +87,7 @@ mod tests {
     }
 
     fn ack(index: u64, reject: bool) -> PeerMessageKind {
-        PeerMessageKind::AppendResponse { index, commit: 0, reject, hint: 0, hint_term: 0 }
+        PeerMessageKind::AppendResponse { index, commit: 0, reject, hint: 0, hint_term: 0, snapshot: 0 }
     }
 
     #[test]
@@ -113,7 +113,14 @@ mod tests {
     #[test]
     fn a_rejection_of_what_was_acknowledged_since_is_late() {
         let reject = |term, index, hint| {
-            let kind = PeerMessageKind::AppendResponse { index, commit: 0, reject: true, hint, hint_term: 5 };
+            let kind = PeerMessageKind::AppendResponse {
+                index,
+                commit: 0,
+                reject: true,
+                hint,
+                hint_term: 5,
+                snapshot: 0,
+            };
             verdict(Replica { matched: 6, ..REPLICA }, term, kind)
         };
         assert_eq!(reject(5, 8, 6), Ok(Verdict::Step));

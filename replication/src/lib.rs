@@ -7,6 +7,7 @@
 //! * `recovery`: refuses what was read from disk where consensus could not go on from it;
 //! * `tail`: the part of the log that is kept in memory; `older`: the part that is not;
 //! * `snapshot`: what a leader and a follower say to each other where the log does not reach back far enough;
+//! * `membership`: who votes, and changes of that;
 //! * `message`: the bytes of peers' messages;
 //! * `guard`: refuses peers' messages that consensus would panic on;
 //! * `group`: the turn: inputs in, one output out, several outputs on their way to the disk at once.
@@ -16,6 +17,7 @@
 mod error;
 mod group;
 mod guard;
+mod membership;
 mod message;
 mod older;
 mod recovery;
@@ -25,6 +27,7 @@ pub mod types;
 
 pub use error::GroupError;
 pub use group::{ELECTION_TICKS, ENTRY_BYTES_MAX, Group, HEARTBEAT_TICKS, UNCOMMITTED_BYTES_MAX};
+pub use membership::{Membership, MembershipChange, Role};
 pub use types::{EntryKind, GroupConfig, GroupOutput, HardState, LogEntry, RecoveredGroup, SnapshotOffer};
 
 /// Terms and log places stay below this, whatever a disk or a peer says, so that adding to them never overflows.

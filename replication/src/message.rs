@@ -3,22 +3,25 @@
 //!
 //! ```text
 //! u8 version | u16 shard | u64 to | u8 kind | u64 term | fields of the kind, in the order of the enum below
-//! entries: u32 count, then each: u64 term | u32 length | data
+//! entries: u32 count, then each: u64 term | u8 kind | u32 length | data
 //! ```
 //! The index of an entry is not written: entries follow each other from `index` + 1 on.
 
 use crate::NUMBER_MAX;
 use crate::group::ENTRY_BYTES_MAX;
+use crate::membership::MembershipChange;
+use crate::tail::{from_raft as from_raft_entry, to_raft as to_raft_entry};
+use crate::types::{EntryKind, LogEntry};
 use bytes::Bytes;
 use overtake_base::{Malformed, NodeId, Reader, ShardId, Writer};
 use raft::CAMPAIGN_TRANSFER;
 use raft::eraftpb::{Entry, Message, MessageType};
 
-const VERSION: u8 = 3;
+const VERSION: u8 = 4;
 /// Most entries of one message.
 const ENTRIES_MAX: usize = 1 << 20;
 /// Bytes of an entry without its data.
-const ENTRY_HEAD_BYTES: usize = 12;
+const ENTRY_HEAD_BYTES: usize = 13;
 /// An append message holds one entry, or as many as stay below this many bytes.
 pub const APPEND_BYTES_MAX: usize = 1024 * 1024;
 
@@ -48,10 +51,11 @@ pub struct PeerMessage {
 /// What a peer can say.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PeerMessageKind {
-    /// Entries (term, data) after `index`, which is of `log_term`.
-    Append { index: u64, log_term: u64, commit: u64, entries: Vec<(u64, Bytes)> },
-    /// Has the log up to `index`; or `reject`: does not match there, try at `hint`, which is of `hint_term`.
-    AppendResponse { index: u64, commit: u64, reject: bool, hint: u64, hint_term: u64 },
+    /// Entries (term, kind, data) after `index`, which is of `log_term`.
+    Append { index: u64, log_term: u64, commit: u64, entries: Vec<(u64, EntryKind, Bytes)> },
+    /// Has the log up to `index`; or `reject`: does not match there, try at `hint`, which is of `hint_term`; or, `snapshot`,
+    /// has no state, and needs a snapshot of at least that index before any log is of use; 0 = not so.
+    AppendResponse { index: u64, commit: u64, reject: bool, hint: u64, hint_term: u64, snapshot: u64 },
     /// Wants a vote (`pre`: would get one) with a log that ends at `index`. `transfer`: the leader asked it to.
     RequestVote { pre: bool, transfer: bool, index: u64, log_term: u64, commit: u64, commit_term: u64 },
     /// Gives a vote, or not.
@@ -68,6 +72,11 @@ pub enum PeerMessageKind {
 }
 
 impl PeerMessageKind {
+    /// Whether it answers something.
+    pub fn is_answer(&self) -> bool {
+        matches!(self, Self::AppendResponse { .. } | Self::Vote { .. } | Self::HeartbeatResponse { .. })
+    }
+
     fn number(&self) -> u8 {
         match self {
             Self::Append { .. } => APPEND,
@@ -112,6 +121,7 @@ fn from_raft(first: u64, mut m: Message) -> Option<PeerMessage> {
             reject: m.reject,
             hint: m.reject_hint,
             hint_term: m.log_term,
+            snapshot: m.request_snapshot,
         },
         MessageType::MsgRequestVote | MessageType::MsgRequestPreVote => PeerMessageKind::RequestVote {
             pre: m.get_msg_type() == MessageType::MsgRequestPreVote,
@@ -161,7 +171,8 @@ fn append_from_raft(m: &mut Message) -> PeerMessageKind {
                 entry.index == index,
                 "an entry that arrives under another index corrupts the follower's log"
             );
-            (entry.term, entry.data)
+            let entry = from_raft_entry(entry);
+            (entry.term, entry.kind, entry.data)
         })
         .collect();
     PeerMessageKind::Append { index, log_term, commit, entries }
@@ -170,7 +181,7 @@ fn append_from_raft(m: &mut Message) -> PeerMessageKind {
 fn encode_one(address: Address, message: &PeerMessage) -> Vec<u8> {
     let data_bytes = match &message.kind {
         PeerMessageKind::Append { entries, .. } => {
-            entries.iter().map(|(_, data)| data.len() + ENTRY_HEAD_BYTES).sum()
+            entries.iter().map(|(.., data)| data.len() + ENTRY_HEAD_BYTES).sum()
         }
         _ => 0,
     };
@@ -185,15 +196,16 @@ fn encode_one(address: Address, message: &PeerMessage) -> Vec<u8> {
         PeerMessageKind::Append { index, log_term, commit, entries } => {
             numbers(&mut out, [index, log_term, commit]);
             out.u32(u32::try_from(entries.len()).unwrap_or(u32::MAX));
-            for (term, data) in entries {
+            for (term, kind, data) in entries {
                 out.u64(*term);
+                out.u8(*kind as u8);
                 out.bytes(data);
             }
         }
-        PeerMessageKind::AppendResponse { index, commit, reject, hint, hint_term } => {
+        PeerMessageKind::AppendResponse { index, commit, reject, hint, hint_term, snapshot } => {
             numbers(&mut out, [index, commit]);
             out.bool(*reject);
-            numbers(&mut out, [hint, hint_term]);
+            numbers(&mut out, [hint, hint_term, snapshot]);
         }
         PeerMessageKind::RequestVote { transfer, index, log_term, commit, commit_term, .. } => {
             out.bool(*transfer);
@@ -242,6 +254,7 @@ fn decode_kind(input: &mut Reader<'_>, kind: u8, term: u64) -> Result<PeerMessag
             reject: input.bool("reject")?,
             hint: number(input, "hint")?,
             hint_term: number(input, "hint term")?,
+            snapshot: number(input, "wanted snapshot")?,
         },
         REQUEST_VOTE | REQUEST_PRE_VOTE => PeerMessageKind::RequestVote {
             pre: kind == REQUEST_PRE_VOTE,
@@ -287,7 +300,16 @@ fn decode_append(input: &mut Reader<'_>, term: u64) -> Result<PeerMessageKind, M
             return Err(Malformed("entry term"));
         }
         newest_term = entry_term;
-        entries.push((entry_term, Bytes::copy_from_slice(input.bytes(ENTRY_BYTES_MAX, "entry")?)));
+        let kind = match input.u8("entry kind")? {
+            0 => EntryKind::Normal,
+            1 => EntryKind::Membership,
+            _ => return Err(Malformed("entry kind")),
+        };
+        let data = input.bytes(ENTRY_BYTES_MAX, "entry")?;
+        if kind == EntryKind::Membership {
+            MembershipChange::decode(data)?;
+        }
+        entries.push((entry_term, kind, Bytes::copy_from_slice(data)));
     }
     Ok(PeerMessageKind::Append { index, log_term, commit, entries })
 }
@@ -305,13 +327,13 @@ pub fn to_raft(from: NodeId, to: NodeId, message: PeerMessage) -> Message {
             (m.index, m.log_term, m.commit) = (index, log_term, commit);
             let entries: Vec<Entry> = (index + 1..)
                 .zip(entries)
-                .map(|(index, (term, data))| Entry { term, index, data, ..Entry::default() })
+                .map(|(index, (term, kind, data))| to_raft_entry(&LogEntry { term, index, kind, data }))
                 .collect();
             m.set_entries(entries.into());
             MessageType::MsgAppend
         }
-        PeerMessageKind::AppendResponse { index, commit, reject, hint, hint_term } => {
-            (m.index, m.commit, m.reject) = (index, commit, reject);
+        PeerMessageKind::AppendResponse { index, commit, reject, hint, hint_term, snapshot } => {
+            (m.index, m.commit, m.reject, m.request_snapshot) = (index, commit, reject, snapshot);
             (m.reject_hint, m.log_term) = (hint, hint_term);
             MessageType::MsgAppendResponse
         }
@@ -352,7 +374,9 @@ mod tests {
     const ADDRESS: Address = Address { shard: ShardId(0x0102), to: NodeId(3) };
 
     fn all_kinds() -> Vec<PeerMessageKind> {
-        let entries = vec![(2, Bytes::from_static(b"ab")), (4, Bytes::new())];
+        let change = MembershipChange(vec![(crate::Role::None, NodeId(1))]).encode();
+        let entries =
+            vec![(2, EntryKind::Normal, Bytes::from_static(b"ab")), (4, EntryKind::Membership, change)];
         let vote_request = |pre| PeerMessageKind::RequestVote {
             pre,
             transfer: !pre,
@@ -364,7 +388,14 @@ mod tests {
         let vote = |pre| PeerMessageKind::Vote { pre, reject: true, commit: 4, commit_term: 1 };
         vec![
             PeerMessageKind::Append { index: 5, log_term: 2, commit: 4, entries },
-            PeerMessageKind::AppendResponse { index: 5, commit: 4, reject: true, hint: 3, hint_term: 1 },
+            PeerMessageKind::AppendResponse {
+                index: 5,
+                commit: 4,
+                reject: true,
+                hint: 3,
+                hint_term: 1,
+                snapshot: 2,
+            },
             vote_request(false),
             vote_request(true),
             vote(false),
@@ -396,21 +427,21 @@ mod tests {
     fn golden_bytes() {
         let bytes = |kind| encode_one(ADDRESS, &PeerMessage { term: 7, kind });
         let all: Vec<u8> = all_kinds().into_iter().flat_map(bytes).collect();
-        assert_eq!(all.len(), 74 + 53 + 53 + 53 + 37 + 37 + 36 + 36 + 20 + 36);
+        assert_eq!(all.len(), 86 + 61 + 53 + 53 + 37 + 37 + 36 + 36 + 20 + 36);
         let append: Vec<u8> = [
-            &[3, 2, 1][..],
+            &[4, 2, 1][..],
             &[3, 0, 0, 0, 0, 0, 0, 0, 1],
             &[7, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0],
             &[2, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0],
             &[2, 0, 0, 0],
-            &[2, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, b'a', b'b'],
-            &[4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+            &[2, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, b'a', b'b'],
+            &[4, 0, 0, 0, 0, 0, 0, 0, 1, 10, 0, 0, 0, 1, 3, 1, 0, 0, 0, 0, 0, 0, 0],
         ]
         .concat();
         assert_eq!(&all[..append.len()], append);
         assert_eq!(
             overtake_base::checksum::checksum(0, &all),
-            0x0e0e_8dbf_24a1_4a80,
+            0x6149_4f86_20cc_00e5,
             "the layout changed: raise the version"
         );
     }
@@ -418,7 +449,7 @@ mod tests {
     #[test]
     fn entries_out_of_order_are_no_message() {
         let append = |index, log_term, terms: &[u64]| {
-            let entries = terms.iter().map(|term| (*term, Bytes::new())).collect();
+            let entries = terms.iter().map(|term| (*term, EntryKind::Normal, Bytes::new())).collect();
             let kind = PeerMessageKind::Append { index, log_term, commit: 0, entries };
             decode(&encode_one(ADDRESS, &PeerMessage { term: 7, kind })).is_ok()
         };
@@ -443,7 +474,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_read_without_panic(bytes: Vec<u8>, kind in 0..12_u8) {
-            let head = [&[3, 2, 1, 3, 0, 0, 0, 0, 0, 0, 0, kind, 1, 0, 0, 0, 0, 0, 0, 0][..], &bytes].concat();
+            let head = [&[4, 2, 1, 3, 0, 0, 0, 0, 0, 0, 0, kind, 1, 0, 0, 0, 0, 0, 0, 0][..], &bytes].concat();
             if let Ok((address, message)) = decode(&head) {
                 prop_assert_eq!(encode_one(address, &message), head, "one spelling");
             }

@@ -3,24 +3,30 @@
 
 use crate::NUMBER_MAX;
 use crate::error::GroupError;
+use crate::membership::{MEMBERS_MAX, Membership, MembershipChange};
 use crate::types::{EntryKind, GroupConfig, HardState, RecoveredGroup};
-
-/// Most voters of a group.
-const VOTERS_MAX: usize = 31;
+use overtake_base::NodeId;
 
 /// A start that consensus can go on from.
 pub struct Start {
-    /// The voters' ids.
-    pub voters: Vec<u64>,
+    /// Who is in the group.
+    pub membership: Membership,
     /// Its commit covers the checkpoint.
     pub hard_state: HardState,
 }
 
 /// Checks a configuration and what was recovered.
 pub fn validate(config: &GroupConfig, recovered: &RecoveredGroup) -> Result<Start, GroupError> {
-    let voters = if recovered.voters.is_empty() { &config.voters } else { &recovered.voters };
-    let voters: Vec<u64> = voters.iter().map(|node| node.0).collect();
-    validate_voters(config.node.0, &voters)?;
+    let membership = match &recovered.membership {
+        Some(membership) => membership.clone(),
+        None => Membership::of(config.voters.clone()),
+    };
+    validate_members(&membership)?;
+    let stranger = recovered.membership.is_none() && !config.voters.contains(&config.node);
+    let holds = recovered.checkpoint.0 > 0 || !recovered.entries.is_empty();
+    if stranger && !(config.voters.is_empty() && !holds) {
+        return Err(GroupError::Config("this node is not among the voters"));
+    }
     let (checkpoint_index, checkpoint_term) = recovered.checkpoint;
     if (checkpoint_index == 0) != (checkpoint_term == 0) {
         return Err(GroupError::Corrupt("a checkpoint has both an index and a term, or neither"));
@@ -37,24 +43,31 @@ pub fn validate(config: &GroupConfig, recovered: &RecoveredGroup) -> Result<Star
     if commit > last_index {
         return Err(GroupError::Corrupt("the log ends before what is known to be committed"));
     }
-    Ok(Start { voters, hard_state: HardState { term, vote, commit: commit.max(checkpoint_index) } })
+    Ok(Start { membership, hard_state: HardState { term, vote, commit: commit.max(checkpoint_index) } })
 }
 
-fn validate_voters(node: u64, voters: &[u64]) -> Result<(), GroupError> {
-    let mut sorted = voters.to_vec();
-    sorted.sort_unstable();
-    sorted.dedup();
-    if sorted.len() != voters.len() {
-        return Err(GroupError::Config("a voter is named twice"));
+fn validate_members(membership: &Membership) -> Result<(), GroupError> {
+    let all = [&membership.voters, &membership.outgoing, &membership.learners];
+    for (list, learns) in all.into_iter().zip([false, false, true]) {
+        let mut sorted = list.clone();
+        sorted.sort_unstable();
+        sorted.dedup();
+        if sorted.len() != list.len() {
+            return Err(GroupError::Config("a member is named twice"));
+        }
+        if list.len() > MEMBERS_MAX {
+            return Err(GroupError::Config("more than 31 members"));
+        }
+        if sorted.first() == Some(&NodeId(0)) {
+            return Err(GroupError::Config("node ids count from 1"));
+        }
+        let votes = |node: &NodeId| membership.voters.contains(node) || membership.outgoing.contains(node);
+        if learns && list.iter().any(votes) {
+            return Err(GroupError::Config("a learner that votes"));
+        }
     }
-    if voters.len() > VOTERS_MAX {
-        return Err(GroupError::Config("more than 31 voters"));
-    }
-    if sorted.first() == Some(&0) {
-        return Err(GroupError::Config("node ids count from 1"));
-    }
-    if !voters.contains(&node) {
-        return Err(GroupError::Config("this node is not among the voters"));
+    if membership.voters.is_empty() && (membership.index > 0 || membership.is_joint()) {
+        return Err(GroupError::Config("a group without voters"));
     }
     Ok(())
 }
@@ -82,8 +95,8 @@ fn validate_entries(recovered: &RecoveredGroup) -> Result<(u64, u64), GroupError
         if entry.term < term || entry.term == 0 {
             return Err(GroupError::Corrupt("terms of entries go down"));
         }
-        if entry.kind != EntryKind::Normal {
-            return Err(GroupError::Corrupt("a membership change, which this version never writes"));
+        if entry.kind == EntryKind::Membership && MembershipChange::decode(&entry.data).is_err() {
+            return Err(GroupError::Corrupt("a change of membership that cannot be read"));
         }
         (index, term) = (entry.index, entry.term);
     }
@@ -114,7 +127,7 @@ mod tests {
         RecoveredGroup {
             hard_state: HardState { term: 5, vote: 2, commit: 7 },
             checkpoint: (6, 3),
-            voters: vec![],
+            membership: None,
             entries: vec![entry(7, 3), entry(8, 5)],
             older: vec![(2, 1), (4, 3)],
         }
@@ -130,7 +143,10 @@ mod tests {
     fn a_sound_recovery_is_taken() {
         assert!(!refused(|_| ()));
         let start = validate(&config(&[1]), &RecoveredGroup::default()).unwrap();
-        assert_eq!((start.voters, start.hard_state), (vec![1], HardState::default()));
+        assert_eq!(
+            (start.membership, start.hard_state),
+            (Membership::of(vec![NodeId(1)]), HardState::default())
+        );
     }
 
     #[test]
@@ -168,11 +184,35 @@ mod tests {
     #[test]
     fn impossible_voters_are_refused() {
         let many: Vec<u64> = (1..=32).collect();
-        for voters in [&[][..], &[2, 3], &[1, 1], &[0, 1], &many] {
+        for voters in [&[2, 3][..], &[1, 1], &[0, 1], &many] {
             assert!(matches!(
                 validate(&config(voters), &RecoveredGroup::default()),
                 Err(GroupError::Config(_))
             ));
+        }
+        // Who comes to a group that exists begins with nothing.
+        assert!(validate(&config(&[]), &RecoveredGroup::default()).is_ok());
+        assert!(matches!(validate(&config(&[]), &sound()), Err(GroupError::Config(_))));
+    }
+
+    #[test]
+    fn the_checkpoint_says_who_is_in_the_group() {
+        let nodes = |ids: &[u64]| ids.iter().copied().map(NodeId).collect::<Vec<_>>();
+        let of = |voters: &[u64], outgoing: &[u64], learners: &[u64]| Membership {
+            index: 5,
+            voters: nodes(voters),
+            outgoing: nodes(outgoing),
+            learners: nodes(learners),
+        };
+        let start = |membership: &Membership| {
+            let recovered = RecoveredGroup { membership: Some(membership.clone()), ..sound() };
+            validate(&config(&[1, 2, 3]), &recovered).map(|start| start.membership)
+        };
+        for good in [of(&[4, 2, 3], &[], &[]), of(&[4, 2, 3], &[1, 2, 3], &[]), of(&[2, 3, 4], &[], &[1])] {
+            assert_eq!(start(&good), Ok(good));
+        }
+        for bad in [of(&[], &[], &[1]), of(&[2, 2], &[], &[]), of(&[2, 3], &[], &[3]), of(&[2], &[0], &[])] {
+            assert!(start(&bad).is_err(), "{bad:?}");
         }
     }
 }

@@ -58,7 +58,7 @@ impl Group {
         if !follows {
             return Ok(());
         }
-        if index > self.commit() && first > self.commit() + 1 {
+        if self.hollow || index > self.commit() && first > self.commit() + 1 {
             self.snapshots.offer = Some(SnapshotOffer { from, term, index });
             return Ok(());
         }
@@ -68,10 +68,25 @@ impl Group {
     /// Tells a leader of this term up to where this replica holds its log for certain: a group that began anew from a
     /// snapshot says so.
     pub fn follow(&mut self, leader: NodeId, term: u64) {
-        if term == self.term() && self.raft.raft.prs().get(leader.0).is_some() {
+        if term == self.term() {
             // A message that cannot be stepped is one that is not needed: the leader asks itself.
             let _ = self.acknowledge(leader, term);
         }
+    }
+
+    /// A replica without a state is sent log, of which it can make nothing.
+    pub(crate) fn ask_for_snapshot(&mut self, leader: NodeId, term: u64) -> Result<(), GroupError> {
+        // It learns who leads first: the library forgets what it asked for with each new term.
+        let kind = PeerMessageKind::Heartbeat { commit: 0, read: 0 };
+        self.step_into(leader, PeerMessage { term, kind })?;
+        self.raft.raft.pending_request_snapshot = 1;
+        self.acknowledge(leader, term)
+    }
+
+    /// Whether it has a state at all.
+    #[must_use]
+    pub fn is_hollow(&self) -> bool {
+        self.hollow
     }
 
     /// An append from the very beginning is answered with what is committed.

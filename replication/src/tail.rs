@@ -32,13 +32,12 @@ fn weight(entry: &LogEntry) -> usize {
 impl LogTail {
     /// A tail of validated parts. `entries` start right after `compacted`; `older` are the runs of terms before.
     pub fn new(
-        voters: &[u64],
+        conf_state: ConfState,
         hard_state: HardState,
         compacted: (u64, u64),
         older: &[(u64, u64)],
         entries: VecDeque<LogEntry>,
     ) -> Self {
-        let conf_state = ConfState { voters: voters.to_vec(), ..ConfState::default() };
         let bytes = entries.iter().map(weight).sum();
         let older = RefCell::new(Older::new(compacted, older));
         let applied = compacted.0;
@@ -160,13 +159,16 @@ pub fn to_raft(entry: &LogEntry) -> Entry {
     Entry { entry_type, term: entry.term, index: entry.index, data: entry.data.clone(), ..Entry::default() }
 }
 
-/// Our form of an entry.
+/// Our form of an entry. A change of membership that was just proposed bears the library's bytes, and beside them ours.
 pub fn from_raft(entry: Entry) -> LogEntry {
-    let kind = match entry.entry_type {
-        EntryType::EntryNormal => EntryKind::Normal,
-        EntryType::EntryConfChange | EntryType::EntryConfChangeV2 => EntryKind::Membership,
+    let (kind, data) = match entry.entry_type {
+        EntryType::EntryNormal => (EntryKind::Normal, entry.data),
+        EntryType::EntryConfChange | EntryType::EntryConfChangeV2 if entry.context.is_empty() => {
+            (EntryKind::Membership, entry.data)
+        }
+        EntryType::EntryConfChange | EntryType::EntryConfChangeV2 => (EntryKind::Membership, entry.context),
     };
-    LogEntry { term: entry.term, index: entry.index, kind, data: entry.data }
+    LogEntry { term: entry.term, index: entry.index, kind, data }
 }
 
 /// The first entries, as many as fit, but one at least.
@@ -248,9 +250,13 @@ mod tests {
         LogEntry { term, index, kind: EntryKind::Normal, data: Bytes::from(vec![0; 68]) }
     }
 
+    fn one() -> ConfState {
+        ConfState { voters: vec![1], ..ConfState::default() }
+    }
+
     fn tail(terms: &[u64]) -> LogTail {
         let entries = (1..).zip(terms).map(|(index, term)| entry(index, *term)).collect();
-        LogTail::new(&[1], HardState::default(), (0, 0), &[], entries)
+        LogTail::new(one(), HardState::default(), (0, 0), &[], entries)
     }
 
     fn read(tail: &LogTail, low: u64, high: u64, max: u64) -> Result<Vec<u64>> {
@@ -318,7 +324,7 @@ mod tests {
     #[test]
     fn terms_before_a_checkpoint_are_known_from_the_journal() {
         let entries = [entry(8, 5)].into();
-        let tail = LogTail::new(&[1], HardState::default(), (7, 4), &[(3, 1), (5, 4)], entries);
+        let tail = LogTail::new(one(), HardState::default(), (7, 4), &[(3, 1), (5, 4)], entries);
         assert_eq!((tail.first_index(), tail.term(2)), (Ok(4), Err(Error::Store(StorageError::Compacted))));
         assert_eq!((3..=8).map(|index| tail.term(index).unwrap()).collect::<Vec<_>>(), [1, 1, 4, 4, 4, 5]);
     }

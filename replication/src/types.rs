@@ -1,5 +1,6 @@
 //! The words of replication, free of the consensus library's own types: those never leave this crate.
 
+use crate::membership::Membership;
 use bytes::Bytes;
 use overtake_base::{NodeId, ShardId};
 
@@ -10,7 +11,8 @@ pub struct GroupConfig {
     pub shard: ShardId,
     /// This node.
     pub node: NodeId,
-    /// The voters of a group that has no log yet.
+    /// The voters of a group that has no log yet. None for a replica that comes to a group which exists: it is in no group
+    /// and promises nothing before it was given a snapshot.
     pub voters: Vec<NodeId>,
     /// Seed of the election time-outs.
     pub seed: u64,
@@ -57,8 +59,8 @@ pub struct RecoveredGroup {
     pub hard_state: HardState,
     /// Index and term that the state machine's checkpoint stands for; 0, 0 = none.
     pub checkpoint: (u64, u64),
-    /// Voters at the checkpoint; empty = those of the configuration.
-    pub voters: Vec<NodeId>,
+    /// Who is in the group, as the checkpoint says; none = the voters of the configuration.
+    pub membership: Option<Membership>,
     /// Entries after the checkpoint, without gaps.
     pub entries: Vec<LogEntry>,
     /// What the journal still holds of the entries up to the checkpoint, without gaps: first index and term of each run

@@ -5,7 +5,9 @@
 
 use bytes::Bytes;
 use overtake_base::{NodeId, ShardId, Writer};
-use overtake_replication::{Group, GroupConfig, GroupError, GroupOutput, RecoveredGroup};
+use overtake_replication::{
+    Group, GroupConfig, GroupError, GroupOutput, LogEntry, MembershipChange, RecoveredGroup, Role,
+};
 use proptest::prelude::*;
 
 const SHARD: ShardId = ShardId(9);
@@ -16,6 +18,7 @@ enum Act {
     Tick(u8),
     Campaign,
     Propose,
+    Change(Vec<(u8, u8)>),
     Output,
     Persist,
     Apply,
@@ -57,6 +60,7 @@ fn act() -> impl Strategy<Value = Act> {
         2 => (1..30_u8).prop_map(Act::Tick),
         1 => Just(Act::Campaign),
         2 => Just(Act::Propose),
+        1 => prop::collection::vec((any::<u8>(), any::<u8>()), 0..3).prop_map(Act::Change),
         4 => Just(Act::Output),
         3 => Just(Act::Persist),
         2 => Just(Act::Apply),
@@ -70,7 +74,7 @@ fn act() -> impl Strategy<Value = Act> {
 
 /// The layout of a message, written down a second time.
 fn message(kind: u8, term: u64, numbers: [u64; 4], flag: bool, terms: &[u64]) -> Vec<u8> {
-    let mut bytes = vec![3];
+    let mut bytes = vec![4];
     let mut out = Writer(&mut bytes);
     out.u16(SHARD.0);
     out.u64(VICTIM.0);
@@ -83,13 +87,21 @@ fn message(kind: u8, term: u64, numbers: [u64; 4], flag: bool, terms: &[u64]) ->
             out.u32(terms.len() as u32);
             for term in terms {
                 out.u64(*term);
-                out.bytes(b"data");
+                out.u8(u8::from(flag));
+                if flag {
+                    let role = [Role::Voter, Role::Learner, Role::None][(d % 3) as usize];
+                    let change = |node| (role, NodeId(1 + node % 4));
+                    let count = (d % 4) as usize;
+                    out.bytes(&MembershipChange((c..).take(count).map(change).collect()).encode());
+                } else {
+                    out.bytes(b"data");
+                }
             }
         }
         2 => {
             [a, b].iter().for_each(|n| out.u64(*n));
             out.bool(flag);
-            [c, d].iter().for_each(|n| out.u64(*n));
+            [c, d, c % 3].iter().for_each(|n| out.u64(*n));
         }
         3 | 4 => {
             out.bool(flag);
@@ -111,6 +123,7 @@ struct Victim {
     delivered: u64,
     said: Vec<Bytes>,
     taken: usize,
+    committed: Vec<LogEntry>,
 }
 
 impl Victim {
@@ -118,7 +131,7 @@ impl Victim {
         let voters = (1..=voters).map(NodeId).collect();
         let config = GroupConfig { shard: SHARD, node: VICTIM, voters, seed: 1 };
         let group = Group::new(config, RecoveredGroup::default()).unwrap();
-        Self { group, persist: None, delivered: 0, said: vec![], taken: 0 }
+        Self { group, persist: None, delivered: 0, said: vec![], taken: 0, committed: vec![] }
     }
 
     fn output(&mut self) {
@@ -126,6 +139,7 @@ impl Victim {
         self.group.output(&mut out);
         self.persist = out.persist.or(self.persist);
         self.delivered = out.committed.last().map_or(self.delivered, |e| e.index);
+        self.committed.append(&mut out.committed);
         self.said.extend(out.messages.into_iter().chain(out.messages_after_sync).map(|m| m.1));
     }
 
@@ -146,7 +160,19 @@ impl Victim {
                     self.group.persisted(number);
                 }
             }
-            Act::Apply => self.group.applied(self.delivered),
+            Act::Apply => {
+                for entry in self.committed.drain(..) {
+                    // A change that cannot be made is where a node would stop.
+                    let _ = self.group.apply_membership(&entry);
+                }
+                self.group.applied(self.delivered);
+            }
+            Act::Change(changes) => {
+                let role = |role| [Role::Voter, Role::Learner, Role::None][usize::from(role % 3)];
+                let changes =
+                    changes.into_iter().map(|(to, node)| (role(to), NodeId(u64::from(1 + node % 5))));
+                self.group.propose_membership(&MembershipChange(changes.collect()));
+            }
             Act::Compact => self.group.compact(self.delivered),
             Act::Bytes(from, bytes) => self.step(from, &bytes),
             Act::Message { from, kind, term, numbers, flag, terms } => {
@@ -238,18 +264,24 @@ fn messages_of_other_groups_and_nodes_are_refused() {
         bytes
     };
     let mut victim = Victim::new(3);
-    for (from, bytes) in [
-        (2, changed(0, 2)),
-        (2, changed(1, 8)),
-        (2, changed(3, 2)),
-        (2, changed(11, 11)),
-        (1, good.clone()),
-        (4, good.clone()),
-    ] {
+    for (from, bytes) in
+        [(2, changed(0, 2)), (2, changed(1, 8)), (2, changed(3, 2)), (2, changed(11, 11)), (1, good.clone())]
+    {
         victim.step(from, &bytes);
         assert_eq!((victim.taken, victim.group.term()), (0, 0));
     }
     victim.step(2, &good);
     assert_eq!((victim.taken, victim.group.term()), (1, 9));
     assert_eq!(victim.group.leader(), Some(NodeId(2)));
+}
+
+#[test]
+fn who_is_not_in_the_group_may_lead_it_by_a_change_that_is_not_known_here_but_answers_nothing() {
+    let mut victim = Victim::new(3);
+    victim.step(4, &message(7, 9, [0; 4], false, &[]));
+    assert_eq!((victim.group.term(), victim.group.leader()), (9, Some(NodeId(4))));
+    for answer in [2, 5, 6, 8] {
+        victim.step(4, &message(answer, 12, [1, 0, 0, 0], false, &[]));
+    }
+    assert_eq!(victim.group.term(), 9);
 }

@@ -25,6 +25,8 @@ struct Node {
     http: SocketAddr,
     quic: SocketAddr,
     peers: SocketAddr,
+    /// The server of the cluster that it joined.
+    joined: Option<SocketAddr>,
     child: Option<Child>,
 }
 
@@ -58,6 +60,7 @@ impl Cluster {
             http: free_address(),
             quic: free_address(),
             peers: free_peers(cores),
+            joined: None,
             child: None,
         };
         let cluster = Self { nodes: (1..=nodes).map(node).collect(), scratch, shards, cores };
@@ -66,6 +69,31 @@ impl Cluster {
             cluster.certificates(&["node", &id.to_string()]);
         }
         cluster
+    }
+
+    /// Starts one more node, which joins the cluster by way of a node of it; gives its place.
+    #[track_caller]
+    pub fn join(&mut self, through: usize) -> usize {
+        let (place, id) = (self.nodes.len(), self.nodes.len() as u64 + 1);
+        self.certificates(&["node", &id.to_string()]);
+        self.nodes.push(Node {
+            id,
+            http: free_address(),
+            quic: free_address(),
+            peers: free_peers(self.cores),
+            joined: Some(self.nodes[through].quic),
+            child: None,
+        });
+        self.launch(place);
+        self.wait_until_ready(place);
+        place
+    }
+
+    /// Waits for a process that ends by itself.
+    #[track_caller]
+    pub fn wait_until_ended(&mut self, node: usize) -> ExitStatus {
+        let child = self.nodes[node].child.take().expect("a running node");
+        wait_for(child).expect("it ends by itself")
     }
 
     #[track_caller]
@@ -91,10 +119,16 @@ impl Cluster {
         let own = &self.nodes[node];
         let mut command = crate::binary::command();
         command.arg("serve").arg("--data").arg(self.data(node)).arg("--cert-dir").arg(self.cert_dir());
-        command.args(["--cores", &self.cores.to_string(), "--shards", &self.shards.to_string()]);
+        command.args(["--cores", &self.cores.to_string()]);
         command.args(["--http", &own.http.to_string(), "--quic", &own.quic.to_string()]);
         command.args(["--node-id", &own.id.to_string(), "--peer-listen", &own.peers.to_string()]);
-        for other in self.nodes.iter().filter(|other| other.id != own.id) {
+        if let Some(server) = own.joined {
+            command.args(["--join", &server.to_string()]);
+            command.env("OVERTAKE_LOG", "info").stdin(Stdio::null());
+            return command;
+        }
+        command.args(["--shards", &self.shards.to_string()]);
+        for other in self.nodes.iter().filter(|other| other.id != own.id && other.joined.is_none()) {
             command.args([
                 "--peer",
                 &format!("{}@{}/local,{},{}", other.id, other.peers, self.cores, other.http),

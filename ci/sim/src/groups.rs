@@ -211,7 +211,7 @@ impl Cluster {
         let recovered = RecoveredGroup {
             hard_state: node.hard_state,
             checkpoint: (checkpoint, term),
-            voters: vec![],
+            membership: None,
             entries: node.log[checkpoint as usize..].to_vec(),
             older: Vec::new(),
         };

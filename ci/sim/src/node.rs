@@ -5,7 +5,9 @@ use overtake_base::{CoreId, NodeId, Now, UnixMillis};
 use overtake_core::{
     AnswerConfig, ColdConfig, Core, CoreConfig, Event, PeerConfig, ScrubConfig, TenantConfig,
 };
+use overtake_queue::members::Members;
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// Wall time at virtual time 0: a fixed day, so that a seed always means the same.
 pub const WALL_START_MS: u64 = 1_800_000_000_000;
@@ -123,6 +125,8 @@ pub struct SimNode {
     pub monotonic_drift_ppm: i64,
     id: NodeId,
     peers: Vec<PeerConfig>,
+    /// The cluster, as its data folder has it.
+    pub members: Option<Arc<Members>>,
 }
 
 impl SimNode {
@@ -162,6 +166,7 @@ impl SimNode {
             monotonic_drift_ppm: 0,
             id,
             peers,
+            members: None,
         }
     }
 
@@ -253,9 +258,11 @@ impl SimNode {
             node: self.id,
             zone: "simulated".into(),
             http: String::new(),
+            address: String::new(),
             core,
             cores: self.shape.cores,
             peers: self.peers.clone(),
+            members: self.members.clone(),
             shards: self.shape.shards,
             store: 0x0073_696d,
             journal_begun: self.cores[usize::from(core.0)].journal_begun,

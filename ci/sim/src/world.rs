@@ -353,6 +353,9 @@ impl World {
                     }
                 }
             }
+            Output::Members(_) | Output::Removed => {
+                self.fatal = Some("a node by itself is none of a cluster".into());
+            }
             Output::Warning(text) => self.tale.tell(self.time_ns, || format!("warning: {text}")),
             Output::Serving => {
                 self.node.cores[core].serving = true;

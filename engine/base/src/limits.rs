@@ -31,6 +31,8 @@ pub const PEER_MESSAGE_BYTES_MAX: usize = FRAME_BYTES_MAX + 64 * 1024;
 pub const NODE_ID_MAX: u64 = i64::MAX as u64;
 /// Longest name of a zone, in bytes.
 pub const ZONE_BYTES_MAX: usize = 64;
+/// Bytes of a node's address.
+pub const NODE_ADDRESS_BYTES_MAX: usize = 255;
 /// Nodes of a cluster, at most.
 pub const NODES_MAX: usize = 64;
 /// Most messages of one receive.

@@ -158,6 +158,13 @@ bugs! {
     ConflictKept "conflicting-entries-kept",
     /// What a leader proposes waits behind what it proposed as a former one and another leader replaced.
     LostProposalsWait "lost-proposals-wait",
+    // Changes of membership.
+    /// Several voters of a shard are exchanged at once, without a time in which both majorities are needed.
+    NoJointConsensus "voters-exchanged-without-joint-consensus",
+    /// A shard's new voters are said to be so before the disks of a majority of them know it.
+    ChangeNotVouched "change-of-voters-not-durable",
+    /// A replica that comes to a shard takes itself for a voter before it is told.
+    NewcomerVotes "newcomer-takes-itself-for-a-voter",
 }
 
 impl Bug {
@@ -175,6 +182,9 @@ impl Bug {
             Self::UnknownIsRetried
                 | Self::ConflictKept
                 | Self::LostProposalsWait
+                | Self::NoJointConsensus
+                | Self::NewcomerVotes
+                | Self::ChangeNotVouched
                 | Self::SnapshotNotNoted
                 | Self::SnapshotWithoutEntries
                 | Self::OwnWallClock

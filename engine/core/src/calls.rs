@@ -498,6 +498,9 @@ impl Core {
             MeshMessage::SnapshotPart { shard, number, part } => {
                 self.snapshot_part(from, shard, number, part);
             }
+            MeshMessage::VouchAsk { shard, index } => self.vouch_asked(from, shard, index),
+            MeshMessage::Vouched { shard, index } => self.vouched(from.node, shard, index),
+            MeshMessage::Members { members } => self.members_told(members),
             MeshMessage::Raft { messages } => self.peers_said(from, messages),
         }
     }

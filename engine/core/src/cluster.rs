@@ -1,13 +1,13 @@
-//! Who is where: the nodes of the cluster, and which of them hold a replica of which shard. Computed from the nodes alone,
-//! so that nodes that are configured alike agree without a word.
+//! Who is where: the nodes of the cluster, and which of them hold a replica of which shard. It begins with what the nodes
+//! were configured with, computed so that those that are configured alike agree without a word; then the directory says so
+//! (`overtake_queue::members`), and each core keeps what it was told last.
 
 use crate::config::CoreConfig;
 use core::fmt;
-use overtake_base::{CoreId, NodeId, ShardId};
-use std::collections::BTreeMap;
-
-/// Replicas of a shard, where there are as many nodes.
-const REPLICAS: usize = 3;
+use overtake_base::{CoreId, NodeId, ShardId, Writer, hash};
+use overtake_queue::members::{Holders, Member, MemberState, Members, REPLICAS};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// One core of one node: where a message of the mesh goes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -24,13 +24,15 @@ impl fmt::Display for Address {
     }
 }
 
-/// One node of the map.
-#[derive(Clone, PartialEq, Eq, Debug)]
+/// One node of those that a cluster begins with.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct MapNode {
     /// Its failure domain.
     pub zone: String,
     /// Where its HTTP front end listens.
     pub http: String,
+    /// Where its core 0 listens for other nodes; empty where that is not known.
+    pub address: String,
     /// Its cores.
     pub cores: u16,
 }
@@ -38,10 +40,8 @@ pub struct MapNode {
 /// See the module's text.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ClusterMap {
-    nodes: BTreeMap<NodeId, MapNode>,
-    /// By shard, in order of preference: the first one prefers to lead.
-    replicas: Vec<Vec<NodeId>>,
-    directory: Vec<NodeId>,
+    members: Arc<Members>,
+    single: bool,
 }
 
 impl ClusterMap {
@@ -49,31 +49,74 @@ impl ClusterMap {
     #[must_use]
     pub fn new(nodes: BTreeMap<NodeId, MapNode>, shards: u16) -> Self {
         let mut placement = Placement { nodes: &nodes, held: BTreeMap::new(), led: BTreeMap::new() };
-        let replicas = (0..shards).map(|shard| placement.place(ShardId(shard))).collect();
-        let directory = placement.place(ShardId::DIRECTORY);
-        Self { nodes, replicas, directory }
+        let replicas = (0..shards).map(|shard| Holders::of(placement.place(ShardId(shard)))).collect();
+        let directory = Holders::of(placement.place(ShardId::DIRECTORY));
+        let founded = founded(&nodes, shards);
+        let single = nodes.len() == 1;
+        let member = |node: MapNode| Member {
+            zone: node.zone.into(),
+            address: node.address.into(),
+            http: node.http.into(),
+            cores: node.cores,
+            state: MemberState::Active,
+        };
+        let members = Members {
+            version: 0,
+            founded,
+            rebalancing: false,
+            nodes: nodes.into_iter().map(|(node, entry)| (node, member(entry))).collect(),
+            gone: BTreeSet::new(),
+            shards: replicas,
+            directory,
+        };
+        Self { members: Arc::new(members), single }
     }
 
-    /// The map that a core's configuration describes.
+    /// The map that a core's configuration describes: as its data folder has it, else of the nodes that it names.
     #[must_use]
     pub fn of(config: &CoreConfig) -> Self {
-        let own = MapNode { zone: config.zone.clone(), http: config.http.clone(), cores: config.cores };
+        if let Some(members) = &config.members {
+            return Self { members: members.clone(), single: false };
+        }
+        let own = MapNode {
+            zone: config.zone.clone(),
+            http: config.http.clone(),
+            address: config.address.clone(),
+            cores: config.cores,
+        };
         let others = config.peers.iter().map(|peer| {
-            let node = MapNode { zone: peer.zone.clone(), http: peer.http.clone(), cores: peer.cores.max(1) };
+            let node = MapNode {
+                zone: peer.zone.clone(),
+                http: peer.http.clone(),
+                address: peer.address.clone(),
+                cores: peer.cores.max(1),
+            };
             (peer.node, node)
         });
         Self::new(others.chain([(config.node, own)]).collect(), config.shards)
     }
 
-    /// True for a node by itself.
+    /// The same nodes and shards as the directory has them.
+    #[must_use]
+    pub fn told(members: Arc<Members>) -> Self {
+        Self { members, single: false }
+    }
+
+    /// All that is known.
+    #[must_use]
+    pub fn members(&self) -> &Arc<Members> {
+        &self.members
+    }
+
+    /// True for a node by itself, which is none of a cluster.
     #[must_use]
     pub fn is_single(&self) -> bool {
-        self.nodes.len() == 1
+        self.single
     }
 
     /// All nodes.
-    pub fn nodes(&self) -> impl Iterator<Item = (NodeId, &MapNode)> + '_ {
-        self.nodes.iter().map(|(node, entry)| (*node, entry))
+    pub fn nodes(&self) -> impl Iterator<Item = (NodeId, &Member)> + '_ {
+        self.members.nodes.iter().map(|(node, entry)| (*node, entry))
     }
 
     /// Every core of every node.
@@ -82,27 +125,56 @@ impl ClusterMap {
             .flat_map(|(node, entry)| (0..entry.cores).map(move |core| Address { node, core: CoreId(core) }))
     }
 
-    /// The nodes with a replica, in order of preference.
+    /// The nodes with a voting replica, in order of preference.
     #[must_use]
     pub fn replicas(&self, shard: ShardId) -> &[NodeId] {
-        if shard == ShardId::DIRECTORY {
-            return &self.directory;
-        }
-        self.replicas.get(usize::from(shard.0)).map_or(&[], Vec::as_slice)
+        self.members.holders(shard).map_or(&[], |holders| &holders.replicas)
+    }
+
+    /// The voters that a shard's log began with.
+    #[must_use]
+    pub fn founders(&self, shard: ShardId) -> &[NodeId] {
+        self.members.holders(shard).map_or(&[], |holders| &holders.founders)
+    }
+
+    /// Whether a node keeps a replica of a shard, or is to get one.
+    #[must_use]
+    pub fn is_on(&self, node: NodeId, shard: ShardId) -> bool {
+        self.members.holders(shard).is_some_and(|holders| holders.is_on(node))
+    }
+
+    /// Whether a node is to lead and to hold nothing.
+    #[must_use]
+    pub fn is_leaving(&self, node: NodeId) -> bool {
+        let state = self.members.nodes.get(&node).map(|member| member.state);
+        matches!(state, None | Some(MemberState::Draining | MemberState::Lost))
     }
 
     /// The core of a node that hosts its replica of a shard; none where the node is not of the cluster.
     #[must_use]
     pub fn host(&self, node: NodeId, shard: ShardId) -> Option<Address> {
-        let cores = self.nodes.get(&node)?.cores;
+        let cores = self.members.nodes.get(&node)?.cores;
         Some(Address { node, core: core_of(shard, cores) })
     }
 
     /// True where the address is a core of the cluster.
     #[must_use]
     pub fn contains(&self, address: Address) -> bool {
-        self.nodes.get(&address.node).is_some_and(|node| address.core.0 < node.cores)
+        self.members.nodes.get(&address.node).is_some_and(|node| address.core.0 < node.cores)
     }
+}
+
+/// What a cluster began with, as a hash: replicas were placed by it, so all nodes must have been told the same.
+fn founded(nodes: &BTreeMap<NodeId, MapNode>, shards: u16) -> u64 {
+    let mut bytes = Vec::new();
+    let mut out = Writer(&mut bytes);
+    out.u16(shards);
+    for (node, entry) in nodes {
+        out.u64(node.0);
+        out.u16(entry.cores);
+        out.str(&entry.zone);
+    }
+    hash::stable(&bytes)
 }
 
 /// The core of a node with `cores` cores that hosts a shard.
@@ -167,7 +239,7 @@ mod tests {
     use super::*;
 
     fn map(nodes: &[(u64, &str, u16)], shards: u16) -> ClusterMap {
-        let node = |zone: &str, cores| MapNode { zone: zone.into(), http: String::new(), cores };
+        let node = |zone: &str, cores| MapNode { zone: zone.into(), cores, ..MapNode::default() };
         ClusterMap::new(
             nodes.iter().map(|(id, zone, cores)| (NodeId(*id), node(zone, *cores))).collect(),
             shards,
@@ -218,6 +290,25 @@ mod tests {
             map.replicas(shard).iter().for_each(|node| *held.entry(*node).or_insert(0) += 1);
         }
         assert!(held.values().all(|count| (11..=13).contains(count)), "{held:?}");
+    }
+
+    #[test]
+    fn what_a_cluster_began_with_is_what_placed_its_replicas() {
+        let node = |zone: &str, cores, http: &str| MapNode {
+            zone: zone.into(),
+            http: http.into(),
+            cores,
+            address: String::new(),
+        };
+        let of = |second, shards| {
+            let nodes = BTreeMap::from([(NodeId(1), node("a", 2, "x")), (NodeId(2), second)]);
+            ClusterMap::new(nodes, shards).members().founded
+        };
+        let same = of(node("b", 2, "y"), 8);
+        assert_eq!(of(node("b", 2, "elsewhere"), 8), same, "an address places nothing");
+        for other in [of(node("a", 2, "y"), 8), of(node("b", 1, "y"), 8), of(node("b", 2, "y"), 9)] {
+            assert_ne!(other, same);
+        }
     }
 
     #[test]

@@ -329,6 +329,13 @@ impl Core {
         self.put_out_operations();
     }
 
+    /// A shard has no replica here any more: what waits for its blocks goes elsewhere.
+    pub(crate) fn lead_lost(&mut self, shard: ShardId) {
+        self.cold.thaws.retain(|(of, _), _| *of != shard);
+        self.cold.ahead.retain(|(of, _)| *of != shard);
+        self.look_at_blocked(shard);
+    }
+
     /// Serves the requests that need not wait any more.
     fn look_at_blocked(&mut self, shard: ShardId) {
         let serves = self.replicas.get(&shard).is_some_and(crate::replica::Replica::serves);

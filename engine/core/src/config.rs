@@ -2,6 +2,8 @@
 
 use overtake_base::limits::{BLOCK_MESSAGES_MAX, BLOCK_PAYLOAD_BYTES_TARGET};
 use overtake_base::{CoreId, NodeId, ShardId};
+use overtake_queue::members::Members;
+use std::sync::Arc;
 
 /// Everything a core must know; the same on every start of one data folder, but for the seed, addresses and access.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -12,12 +14,16 @@ pub struct CoreConfig {
     pub zone: String,
     /// Where its HTTP front end listens, for `GET /v1/cluster`.
     pub http: String,
+    /// Where other nodes reach its core 0; empty where that is not known.
+    pub address: String,
     /// This core.
     pub core: CoreId,
     /// Cores of this node.
     pub cores: u16,
-    /// The other nodes of the cluster, the same on each; none for a node by itself.
+    /// The other nodes that the cluster began with, the same on each; none for a node by itself.
     pub peers: Vec<PeerConfig>,
+    /// The cluster as this node knew it last; none for one that begins.
+    pub members: Option<Arc<Members>>,
     /// Shards of the shard set.
     pub shards: u16,
     /// Identity of the data folder.
@@ -154,6 +160,8 @@ pub struct PeerConfig {
     pub zone: String,
     /// Where its HTTP front end listens.
     pub http: String,
+    /// Where its core 0 listens for other nodes; empty where that is not known.
+    pub address: String,
     /// Its cores.
     pub cores: u16,
 }

@@ -10,12 +10,13 @@ use crate::replica::{Replica, Seen};
 use crate::sessions::Origin;
 use crate::{Core, Operation, OperationId, Output};
 use core::ops::Bound;
-use overtake_base::{QueueId, ShardId};
+use overtake_base::{Malformed, QueueId, ShardId};
 use overtake_queue::command::Command;
 use overtake_queue::directory::{Directory, DirectoryAnswer, DirectoryCommand, QueueRecord, encode_commands};
+use overtake_queue::members::MembersRefused;
 use overtake_queue::scheduler::Scheduler;
 use overtake_replication::Group;
-use overtake_replication::types::LogEntry;
+use overtake_replication::types::{EntryKind, LogEntry};
 use overtake_wire::message::{ErrorCode, Refusal, Response};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -192,7 +193,11 @@ impl DirectoryHost {
 impl Core {
     /// Puts a change of the directory into its log (on the core that leads it).
     pub(crate) fn directory_call(&mut self, caller: Caller, command: DirectoryCommand) {
-        let leads = self.host.as_mut().filter(|host| host.group.is_caught_up_as_leader());
+        let of_cluster = matches!(command, DirectoryCommand::Members(_));
+        let leads = self.host.as_mut().filter(|host| {
+            // A cluster that was just made tells the directory first who it is.
+            host.group.is_caught_up_as_leader() && (!of_cluster || host.directory.members().is_some())
+        });
         let proposed = leads.and_then(|host| {
             let (term, index) = host.group.propose(encode_commands(&[command])).ok()?;
             host.proposed.push(term, index, caller);
@@ -212,16 +217,27 @@ impl Core {
         self.changes_lost(old.proposed.take_all());
     }
 
+    /// This core holds the directory no more.
+    pub(crate) fn end_directory_calls(&mut self, mut host: DirectoryHost) {
+        self.changes_lost(host.proposed.take_all());
+        for Change { caller, response, .. } in host.changes.into_values() {
+            self.respond(Origin::Core(caller), response);
+        }
+    }
+
     /// Applies a committed entry of the directory's log.
-    pub(crate) fn directory_apply(&mut self, entry: &LogEntry) -> Result<(), overtake_base::Malformed> {
+    pub(crate) fn directory_apply(&mut self, entry: &LogEntry) -> Result<(), Malformed> {
         let Some(host) = &mut self.host else { return Ok(()) };
         let mut answers = Vec::new();
-        if !entry.data.is_empty() {
+        if entry.kind == EntryKind::Membership {
+            host.group.apply_membership(entry).map_err(|_| Malformed("a change of membership"))?;
+        } else if !entry.data.is_empty() {
             answers = host.directory.apply(entry.index, &entry.data)?;
         }
         host.applied = entry.index;
         host.group.applied(entry.index);
         let (lost, own) = host.proposed.committed(entry.term, entry.index);
+        self.members_applied();
         self.changes_lost(lost);
         match (own, answers.pop()) {
             (Some(caller), Some(answer)) => self.directory_answered(caller, entry.index, answer),
@@ -256,6 +272,17 @@ impl Core {
             }
             DirectoryAnswer::NotFound => {
                 self.respond(Origin::Core(caller), refused(Refusal::not_found("no such queue")));
+            }
+            DirectoryAnswer::Members(Ok(_)) => {
+                let members = self.map.members().to_bytes().into();
+                self.respond(Origin::Core(caller), Response::ClusterChanged { members });
+            }
+            DirectoryAnswer::Members(Err(MembersRefused::Unknown(node))) => {
+                let refusal = Refusal::not_found(format!("there is no node {node} in this cluster"));
+                self.respond(Origin::Core(caller), refused(refusal));
+            }
+            DirectoryAnswer::Members(Err(MembersRefused::Conflict(detail))) => {
+                self.respond(Origin::Core(caller), refused(Refusal::new(ErrorCode::Conflict, detail)));
             }
         }
     }
@@ -532,6 +559,7 @@ impl Core {
     /// The directory has a new leader, this core: everybody is told.
     fn announce_directory(&mut self) {
         for to in self.all_others() {
+            self.tell_members(to);
             self.send_directory(to);
         }
         let Some(host) = &self.host else { return };

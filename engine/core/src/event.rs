@@ -7,6 +7,8 @@ use bytes::Bytes;
 use overtake_base::ShardId;
 use overtake_log::disk::{DiskCompletion, DiskOperation};
 use overtake_queue::answer::Summary;
+use overtake_queue::members::Members;
+use std::sync::Arc;
 
 /// One client session: a stream of a connection of this core. Numbers are given by the shell and never used twice.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -67,6 +69,11 @@ pub enum Output {
     /// there is one ([`crate::CoreConfig::journal_begun`]) before it carries out anything else of this drain: a promise
     /// that leaves the core would otherwise be forgotten without a trace where the journal's files are removed.
     JournalBegun,
+    /// Who is in the cluster, and where, from now on: links are to be made accordingly. The data folder is to keep it (it may
+    /// lag: a node that starts with an older one is told again).
+    Members(Arc<Members>),
+    /// This node was removed from its cluster: it holds nothing, and is to end.
+    Removed,
     /// Recovery is done: this core serves.
     Serving,
     /// Everything that was under way when [`Event::Stop`] came is finished and durable.

@@ -60,7 +60,8 @@ impl Identity {
             | Request::Cancel { .. }
             | Request::Purge { .. }
             | Request::DlqRedrive(_)
-            | Request::DlqPurge { .. } => (self.rights.admin, "admin"),
+            | Request::DlqPurge { .. }
+            | Request::ChangeCluster(_) => (self.rights.admin, "admin"),
         };
         if right {
             Ok(())

@@ -25,10 +25,12 @@ mod gather;
 pub mod identity;
 mod leaders;
 mod links;
+mod members;
 pub mod mesh;
 mod metrics;
 pub mod page;
 mod peers;
+pub mod placement;
 pub mod planner;
 mod proposals;
 mod queues;
@@ -41,6 +43,7 @@ mod scrub;
 mod sessions;
 mod settle;
 mod snapshots;
+pub mod state;
 mod storage;
 mod summaries;
 mod time;
@@ -55,6 +58,7 @@ pub use convert::{dead_letter, peeked};
 pub use event::{ConnectionId, Event, Output, SessionId};
 
 use crate::answers::Answers;
+use crate::calls::NO_OPERATION;
 use crate::calls::{LocalReply, PendingCall};
 use crate::clock::ShardClock;
 use crate::cluster::ClusterMap;
@@ -63,6 +67,7 @@ use crate::directory::{DirectoryCopy, DirectoryHost};
 use crate::errands::Errand;
 use crate::leaders::Leaders;
 use crate::links::Links;
+use crate::members::Changes;
 use crate::mesh::Caller;
 use crate::metrics::Counters;
 use crate::quota::{Quotas, TenantRates};
@@ -132,6 +137,7 @@ pub struct Core {
     pub(crate) next_held_ns: u64,
     pub(crate) telling: Telling,
     pub(crate) snapshots: Snapshots,
+    pub(crate) changes: Changes,
     pub(crate) repairs: repair::Repairs,
     pub(crate) now: Now,
     pub(crate) time: UnixMillis,
@@ -200,6 +206,7 @@ impl Core {
             next_held_ns: 0,
             telling: Telling::default(),
             snapshots: Snapshots::default(),
+            changes: Changes::default(),
             cold: Cold::new(&config.cold),
             scrub: Scrub::default(),
             repairs: repair::Repairs::default(),
@@ -285,6 +292,7 @@ impl Core {
             }
         }
         self.advance_snapshots();
+        self.advance_going();
         self.write_journal();
         self.flush_peers();
         self.tell_heads();

@@ -11,6 +11,7 @@ use overtake_queue::command::{Command, RedriveSelection, Room};
 use overtake_queue::directory::{DirectoryCommand, QueueRecord};
 use overtake_queue::entry::Payload;
 use overtake_queue::machine::PeekFilter;
+use overtake_queue::members::Members;
 use overtake_wire::message::{Metric, Request, Response};
 use std::sync::Arc;
 
@@ -67,6 +68,12 @@ pub enum MeshMessage {
     SnapshotAsk(SnapshotAsk),
     /// The part; `number` is the ask's.
     SnapshotPart { shard: ShardId, number: u64, part: SnapshotPart },
+    /// The sending core leads a shard, whose voters an entry of its log has changed: does the receiver's disk say so?
+    VouchAsk { shard: ShardId, index: u64 },
+    /// It does.
+    Vouched { shard: ShardId, index: u64 },
+    /// Who is in the cluster, as the sending core knows it.
+    Members { members: Arc<Members> },
     /// Words of replicas of several shards to those of the receiving core, which only they understand.
     Raft { messages: Vec<(ShardId, Bytes)> },
 }

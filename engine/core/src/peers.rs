@@ -63,8 +63,9 @@ impl Core {
             }
         }
         self.tick_snapshots();
+        self.tick_members();
         self.tell_held();
-        if self.stopping || self.clock_is_off(self.me.node) {
+        if self.stopping || self.clock_is_off(self.me.node) || self.map.is_leaving(self.me.node) {
             self.hand_over();
         } else {
             self.prefer_leaders();
@@ -79,6 +80,7 @@ impl Core {
             return;
         }
         self.next_held_ns = now_ns + HELD_NS;
+        self.tell_strangers();
         let mut told: BTreeMap<Address, Vec<(ShardId, u64)>> = BTreeMap::new();
         for shard in self.groups() {
             let replicated = self.group_mut(shard).map_or(0, |group| group.replicated());
@@ -97,6 +99,20 @@ impl Core {
         }
     }
 
+    /// Tells nodes without a replica of a shard again that this one leads it. Who had one until now heard nobody any more when
+    /// its group went on without it, and nothing would tell it otherwise before another leader comes.
+    fn tell_strangers(&mut self) {
+        let leads = self.leads();
+        for peer in self.links.all_up().collect::<Vec<_>>() {
+            for (shard, term) in leads.iter().copied() {
+                if !self.map.replicas(shard).contains(&peer.node) {
+                    let message = MeshMessage::Leader { shard, term, leader: Some(self.me.node) };
+                    self.out.push(Output::Mesh { to: peer, message });
+                }
+            }
+        }
+    }
+
     /// Every voter of a shard holds its log up to `index`.
     pub(crate) fn learn_held(&mut self, shard: ShardId, index: u64) {
         let held = self.held.entry(shard).or_default();
@@ -107,7 +123,7 @@ impl Core {
     /// is rebuilt; and whatever one that is being rebuilt still needs. Where there are other voters the entry that the
     /// checkpoint ends with always stays: what they find of the two must fit together.
     pub(crate) fn first_unheld(&mut self, shard: ShardId, checkpoint: u64) -> u64 {
-        if self.map.replicas(shard).len() == 1 {
+        if self.map.is_single() {
             return u64::MAX;
         }
         let unheld = self.held.get(&shard).map_or(0, |held| held + 1);
@@ -127,7 +143,8 @@ impl Core {
             self.lead_since_ns.get(shard).is_some_and(|since_ns| now_ns - since_ns >= PREFER_AFTER_NS)
         };
         for shard in self.groups().into_iter().filter(leads_for_long).collect::<Vec<_>>() {
-            let Some(preferred) = self.map.replicas(shard).first().copied() else { continue };
+            let prefers = |node: &&NodeId| !self.map.is_leaving(**node);
+            let Some(preferred) = self.map.replicas(shard).iter().find(prefers).copied() else { continue };
             if self.clock_is_off(preferred) {
                 continue;
             }
@@ -147,12 +164,13 @@ impl Core {
     }
 
     /// Lets the first of these nodes that could lead a shard. True where there is one.
-    fn transfer(&mut self, shard: ShardId, to: &[NodeId]) -> bool {
+    pub(crate) fn transfer(&mut self, shard: ShardId, to: &[NodeId]) -> bool {
         let me = self.me.node;
         let reachable = |node: &&NodeId| {
             **node != me
                 && self.map.host(**node, shard).is_some_and(|host| self.links.is_up(host))
                 && !self.clock_is_off(**node)
+                && !self.map.is_leaving(**node)
         };
         let to: Vec<NodeId> = to.iter().filter(reachable).copied().collect();
         let Some(group) = self.group_mut(shard).filter(|group| group.is_leader()) else { return false };
@@ -256,6 +274,7 @@ impl Core {
             self.peer_down(peer);
         }
         self.links.up(peer);
+        self.tell_members(peer);
         self.ask_clock(peer);
         self.send_directory(peer);
         for shard in self.groups() {

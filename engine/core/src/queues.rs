@@ -9,8 +9,20 @@ use crate::sessions::Origin;
 use overtake_base::queue_config::QueueConfigPatch;
 use overtake_base::{NodeId, QueueName, ShardId};
 use overtake_queue::directory::DirectoryCommand;
-use overtake_wire::message::{NodeStatus, QueueListed, Refusal, Response, ShardStatus};
+use overtake_queue::members::{MemberState, MembersCommand, NewMember};
+use overtake_wire::message::{
+    ClusterChange, ErrorCode, NewNode, NodeState, NodeStatus, QueueListed, Refusal, Response, ShardStatus,
+};
 use std::sync::Arc;
+
+fn node_state(state: MemberState) -> NodeState {
+    match state {
+        MemberState::Joining => NodeState::Joining,
+        MemberState::Active => NodeState::Active,
+        MemberState::Draining => NodeState::Draining,
+        MemberState::Lost => NodeState::Lost,
+    }
+}
 
 impl Core {
     /// The queue of that name, or a refusal that says what to do.
@@ -87,19 +99,61 @@ impl Core {
         let alive = |node| node == self.me.node || self.links.all_up().any(|peer| peer.node == node);
         let nodes = self.map.nodes().map(|(node, entry)| NodeStatus {
             id: node.0,
-            zone: entry.zone.clone(),
-            http: entry.http.clone(),
+            zone: entry.zone.as_ref().into(),
+            http: entry.http.as_ref().into(),
             alive: alive(node),
+            state: node_state(entry.state),
+            replicas: u32::try_from(self.map.members().held_by(node)).unwrap_or(u32::MAX),
         });
         let nodes = nodes.collect();
         let shards = (0..self.config.shards)
-            .map(|shard| ShardStatus {
-                shard,
-                leader: self.serving_leader(ShardId(shard)).map(|node| node.0),
-                replicas: self.map.replicas(ShardId(shard)).iter().map(|node| node.0).collect(),
+            .map(|shard| {
+                let holders = self.map.members().holders(ShardId(shard));
+                ShardStatus {
+                    shard,
+                    leader: self.serving_leader(ShardId(shard)).map(|node| node.0),
+                    replicas: self.map.replicas(ShardId(shard)).iter().map(|node| node.0).collect(),
+                    adding: holders.and_then(|holders| holders.adding).map(|node| node.0),
+                    removing: holders.and_then(|holders| holders.removing).map(|node| node.0),
+                }
             })
             .collect();
         self.respond(origin, Response::Cluster { nodes, shards });
+    }
+
+    pub(crate) fn change_cluster(&mut self, origin: Origin, change: ClusterChange) {
+        if self.map.is_single() {
+            let detail = "this node is one by itself: only nodes of a cluster come and go";
+            return self.respond(origin, refused(Refusal::new(ErrorCode::Conflict, detail)));
+        }
+        let command = match change {
+            ClusterChange::Add(NewNode { id, zone, address, http, cores }) => {
+                let member =
+                    NewMember { zone: zone.into(), address: address.into(), http: http.into(), cores };
+                MembersCommand::Put { node: NodeId(id), member }
+            }
+            ClusterChange::Drain { node, undo, force } => {
+                let state = if undo { MemberState::Active } else { MemberState::Draining };
+                MembersCommand::SetState { node: NodeId(node), state, force }
+            }
+            ClusterChange::Remove { node, force: false } => MembersCommand::Remove { node: NodeId(node) },
+            ClusterChange::Remove { node, force: true } => {
+                MembersCommand::SetState { node: NodeId(node), state: MemberState::Lost, force: true }
+            }
+            ClusterChange::Replace { dead, new } => {
+                let stands = self.map.members().usable().any(|(node, _)| node.0 == new && new != dead);
+                if !stands {
+                    let detail = format!(
+                        "node {new} is not there to hold what node {dead} held: start it with --join first, under an id of \
+                         its own"
+                    );
+                    return self.respond(origin, refused(Refusal::new(ErrorCode::Conflict, detail)));
+                }
+                MembersCommand::SetState { node: NodeId(dead), state: MemberState::Lost, force: false }
+            }
+            ClusterChange::Rebalance => MembersCommand::Rebalance { on: true },
+        };
+        self.change_directory(origin, DirectoryCommand::Members(command));
     }
 
     pub(crate) fn ready(&mut self, origin: Origin) {

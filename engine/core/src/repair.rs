@@ -122,7 +122,7 @@ impl Core {
     pub(crate) fn own_replicas(&self) -> Vec<ShardId> {
         let directory = (self.config.core.0 == 0).then_some(ShardId::DIRECTORY);
         let all = self.config.own_shards().chain(directory);
-        all.filter(|shard| self.map.replicas(*shard).contains(&self.me.node)).collect()
+        all.filter(|shard| self.map.is_on(self.me.node, *shard)).collect()
     }
 
     /// Whether others could rebuild everything of this core.
@@ -164,6 +164,22 @@ impl Core {
         let silent = self.repairs.silent.contains(&shard);
         if let Some(group) = self.group_mut(shard) {
             group.set_silent(silent);
+        }
+    }
+
+    /// A replica is not wanted here any more.
+    pub(crate) fn forget_repair(&mut self, shard: ShardId) {
+        self.repairs.rounds.remove(&shard);
+        if self.repairs.silent.remove(&shard) {
+            self.look_whether_repaired();
+        }
+    }
+
+    fn look_whether_repaired(&mut self) {
+        if self.repairs.silent.is_empty() && self.repairs.begun.is_none() {
+            self.repairs.next_ask_ns = None;
+            self.storage.remove_mark();
+            self.put_out_operations();
         }
     }
 
@@ -212,7 +228,9 @@ impl Core {
             if self.is_closed(*shard) {
                 continue;
             }
-            if let Some(group) = self.group_mut(*shard).filter(|group| !group.is_silent()) {
+            if let Some(group) =
+                self.group_mut(*shard).filter(|group| !group.is_silent() && !group.is_hollow())
+            {
                 group.voter_ends_at(from.node, *last);
                 told.push((*shard, group.term(), group.last_index()));
             }
@@ -230,7 +248,7 @@ impl Core {
             if !voters.contains(&from.node) {
                 continue;
             }
-            let others = voters.len() - 1;
+            let others = voters.iter().filter(|node| **node != self.me.node).count();
             let Some(round) = self.repairs.rounds.get_mut(shard) else { continue };
             round.answers.insert(from.node, (*term, *last));
             if round.answers.len() == others {
@@ -256,11 +274,7 @@ impl Core {
         if silent && group.commit() >= last {
             group.set_silent(false);
             self.repairs.silent.remove(&shard);
-            if self.repairs.silent.is_empty() && self.repairs.begun.is_none() {
-                self.repairs.next_ask_ns = None;
-                self.storage.remove_mark();
-                self.put_out_operations();
-            }
+            self.look_whether_repaired();
         }
     }
 }

@@ -15,7 +15,7 @@ use overtake_queue::command::{Batch, Command, LevelChoice, NewMessage, RedriveSe
 use overtake_queue::entry::encode_batch;
 use overtake_queue::machine::Machine;
 use overtake_replication::Group;
-use overtake_replication::types::LogEntry;
+use overtake_replication::types::{EntryKind, LogEntry};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Bytes that one log entry holds before the next one is begun.
@@ -272,6 +272,14 @@ impl Replica {
         }
     }
 
+    /// Takes an entry without commands, so that there is a state.
+    pub fn submit_nothing(&mut self) {
+        if self.open.is_empty() && !self.tick_proposed {
+            self.open.push_back(OpenEntry::default());
+            self.tick_proposed = true;
+        }
+    }
+
     /// How many messages the leases on their way ask for: they take them before any lease that comes now.
     #[must_use]
     pub fn leasing(&self, queue: QueueId) -> u64 {
@@ -335,7 +343,9 @@ impl Replica {
         done: &mut Vec<CommandDone>,
     ) -> Result<(), Malformed> {
         let mut answers = Vec::new();
-        if !entry.data.is_empty() {
+        if entry.kind == EntryKind::Membership {
+            self.group.apply_membership(entry).map_err(|_| Malformed("a change of membership"))?;
+        } else if !entry.data.is_empty() {
             self.machine.apply(entry.index, &entry.data, &mut answers)?;
             self.deadline.set(None);
             cache.insert(self.shard, Place::Entry(entry.index), entry.data.clone());

@@ -188,6 +188,7 @@ impl Core {
             Request::GetQueue { queue } => self.get_queue(origin, tenant, &queue),
             Request::ListQueues { limit, after } => self.list_queues(origin, tenant, limit, after.as_deref()),
             Request::Cluster => self.cluster(origin),
+            Request::ChangeCluster(change) => self.change_cluster(origin, change),
             Request::Ready => self.ready(origin),
             request => self.start_gather(origin, tenant, request),
         }

@@ -112,6 +112,13 @@ impl Snapshots {
         self.outgoing.get(&shard).map_or(u64::MAX, give::Outgoing::first_kept)
     }
 
+    /// The shard is not here any more.
+    pub(crate) fn forget(&mut self, shard: ShardId) {
+        self.outgoing.remove(&shard);
+        self.incoming.remove(&shard);
+        self.asks.retain(|(_, ask)| ask.shard != shard);
+    }
+
     /// Blocks of the shard must be kept for whoever is being rebuilt.
     pub(crate) fn keeps_blocks(&self, shard: ShardId) -> bool {
         self.outgoing.contains_key(&shard)

@@ -1,14 +1,15 @@
 //! The core's disk: recovery, the journal, group outputs on their way to it, payloads that are read back, checkpoints.
 
 mod giving_up;
+mod recovered;
 
 use crate::blocks::Drafts;
 use crate::cold::ReadFor;
 use crate::config::CoreConfig;
-use crate::directory::DirectoryHost;
 use crate::fetch::Fetches;
 use crate::repair::{GivingUp, Progress};
-use crate::replica::{Replica, Seen};
+use crate::replica::Seen;
+use crate::state;
 use crate::{Core, Output};
 use bytes::Bytes;
 use overtake_base::hash::Map;
@@ -18,13 +19,10 @@ use overtake_log::disk::{DiskCompletion, DiskOperation};
 use overtake_log::lanes::{BlockPart, LANES_OPERATION, Lanes, LanesConfig, LanesRecovery, NewBlock};
 use overtake_log::{
     BatchNumber, EntryRead, Journal, JournalConfig, JournalError, JournalUsage, ReadError, Record, Recovered,
-    RecoveredShard, Recovery, mark,
+    Recovery, mark,
 };
 use overtake_queue::answer::Place;
-use overtake_queue::directory::Directory;
-use overtake_queue::machine::Machine;
-use overtake_replication::types::{EntryKind, GroupConfig, GroupOutput, HardState, LogEntry, RecoveredGroup};
-use overtake_replication::{Group, GroupError};
+use overtake_replication::types::{EntryKind, GroupOutput, HardState, LogEntry};
 use std::collections::VecDeque;
 
 /// Journal segments kept ready.
@@ -73,7 +71,7 @@ struct Stretch {
     shard: ShardId,
     low: u64,
     /// Their terms and, once read, their data.
-    entries: Vec<(u64, Option<Bytes>)>,
+    entries: Vec<(u64, Option<(EntryKind, Bytes)>)>,
     reading: usize,
 }
 
@@ -247,6 +245,12 @@ impl Storage {
     /// Checkpoints the shard so many times, soon.
     pub(crate) fn want_checkpoints(&mut self, shard: ShardId, times: usize) {
         self.checkpoints.waiting.extend(core::iter::repeat_n(shard, times));
+    }
+
+    /// A shard is not here any more: its state is not to be written.
+    pub(crate) fn forget_checkpoints(&mut self, shard: ShardId) {
+        self.checkpoints.waiting.retain(|waiting| *waiting != shard);
+        self.checkpoints.ready.take_if(|ready| ready.shard == shard);
     }
 
     /// Nothing is answered from this disk any more.
@@ -443,10 +447,7 @@ impl Core {
             return self.fatal(detail);
         }
         for shard in self.config.own_shards() {
-            if !self.map.replicas(shard).contains(&self.me.node) {
-                continue;
-            }
-            let found = recovered.shards.remove(&shard).unwrap_or_default();
+            let Some(found) = self.found_replica(shard, recovered.shards.remove(&shard)) else { continue };
             match self.recover_replica(shard, found) {
                 Ok(mut replica) => {
                     if let Err(detail) = self.take_in_blocks(&mut replica) {
@@ -462,8 +463,10 @@ impl Core {
                 Err(detail) => return self.fatal(format!("core {core}: shard {shard}: {detail}")),
             }
         }
-        if core.0 == 0 && self.map.replicas(ShardId::DIRECTORY).contains(&self.me.node) {
-            let found = recovered.shards.remove(&ShardId::DIRECTORY).unwrap_or_default();
+        if core.0 == 0
+            && let Some(found) =
+                self.found_replica(ShardId::DIRECTORY, recovered.shards.remove(&ShardId::DIRECTORY))
+        {
             match self.recover_directory(found) {
                 Ok(host) => self.host = Some(host),
                 Err(detail) => return self.fatal(format!("core {core}: directory of queues: {detail}")),
@@ -475,82 +478,13 @@ impl Core {
                  look after this disk"
             )));
         }
+        self.directory.start.recovered = true;
+        self.members_applied();
+        self.fit_replicas();
         if given_up {
             self.groups().into_iter().for_each(|shard| self.begin_silent(shard));
         }
-        self.directory.start.recovered = true;
         self.storage.checkpoints.bytes_written_then = self.storage.usage().bytes_written;
-    }
-
-    pub(crate) fn recover_replica(&self, shard: ShardId, found: RecoveredShard) -> Result<Replica, String> {
-        let machine = match &found.checkpoint {
-            Some(checkpoint) => Machine::restore(shard, &checkpoint.data).map_err(|e| e.to_string())?,
-            None => Machine::new(shard),
-        };
-        let checkpoint_index = found.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.index);
-        let group = self.recover_group(shard, found).map_err(|e| e.to_string())?;
-        Ok(Replica::new(shard, group, machine, checkpoint_index, self.config.entry_bytes_max))
-    }
-
-    pub(crate) fn recover_directory(&self, found: RecoveredShard) -> Result<DirectoryHost, String> {
-        let shards = self.config.shards;
-        let directory = match &found.checkpoint {
-            Some(checkpoint) => Directory::restore(shards, &checkpoint.data).map_err(|e| e.to_string())?,
-            None => Directory::new(shards),
-        };
-        let checkpoint_index = found.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.index);
-        let group = self.recover_group(ShardId::DIRECTORY, found).map_err(|e| e.to_string())?;
-        Ok(DirectoryHost::new(group, directory, checkpoint_index))
-    }
-
-    fn recover_group(&self, shard: ShardId, found: RecoveredShard) -> Result<Group, GroupError> {
-        let (term, vote, commit) = found.hard_state.unwrap_or_default();
-        let checkpoint =
-            found.checkpoint.as_ref().map_or((0, 0), |checkpoint| (checkpoint.index, checkpoint.term));
-        let mut entries = Vec::new();
-        for entry in found.entries.into_iter().filter(|entry| entry.index > checkpoint.0) {
-            let kind = match entry.kind {
-                0 => EntryKind::Normal,
-                1 => EntryKind::Membership,
-                _ => return Err(GroupError::Corrupt("an entry of an unknown kind")),
-            };
-            entries.push(LogEntry { term: entry.term, index: entry.index, kind, data: entry.data });
-        }
-        let config = GroupConfig {
-            shard,
-            node: self.config.node,
-            voters: self.map.replicas(shard).to_vec(),
-            seed: self.config.seed ^ u64::from(shard.0),
-        };
-        let hard_state = HardState { term, vote, commit };
-        let older = if config.voters.len() > 1 { self.terms_before(shard, checkpoint) } else { Vec::new() };
-        let recovered = RecoveredGroup { hard_state, checkpoint, voters: Vec::new(), entries, older };
-        let mut group = Group::new(config, recovered)?;
-        if group.is_alone() {
-            // The only voter need not wait for an election time-out.
-            group.campaign();
-        }
-        Ok(group)
-    }
-
-    /// The runs of terms of the entries up to `checkpoint` that the journal holds without a gap.
-    fn terms_before(&self, shard: ShardId, (checkpoint, checkpoint_term): (u64, u64)) -> Vec<(u64, u64)> {
-        let mut runs: Vec<(u64, u64)> = Vec::new();
-        let Phase::Running(journal) = &self.storage.phase else { return runs };
-        // The entries before a checkpoint that came from a peer are of another log.
-        if journal.entry_term(shard, checkpoint) != Some(checkpoint_term) {
-            return runs;
-        }
-        let Some((first, last)) = journal.entry_range(shard).filter(|(_, last)| *last >= checkpoint) else {
-            return runs;
-        };
-        for index in first..=last.min(checkpoint) {
-            let Some(term) = journal.entry_term(shard, index) else { return Vec::new() };
-            if runs.last().is_none_or(|(_, run)| *run != term) {
-                runs.push((index, term));
-            }
-        }
-        runs
     }
 
     /// Tells groups which of their outputs have become durable.
@@ -697,15 +631,16 @@ impl Core {
     }
 
     fn entries_read(&mut self, reads: Vec<EntryRead>) {
-        for EntryRead { token, shard, index, result } in reads {
+        for EntryRead { token, shard, index, kind, result } in reads {
+            let kind = if kind == 0 { EntryKind::Normal } else { EntryKind::Membership };
             if let Err(ReadError::Damaged(error)) = &result {
                 return self.disk_failed(error);
             }
-            if self.part_read(token, index, result.as_ref().ok()) {
+            if self.part_read(token, index, result.as_ref().ok().map(|data| (kind, data))) {
                 continue;
             }
             if self.storage.stretches.contains_key(&token) {
-                self.stretch_read(token, index, result.ok());
+                self.stretch_read(token, index, result.ok().map(|data| (kind, data)));
                 continue;
             }
             let place = Place::Entry(index);
@@ -747,7 +682,7 @@ impl Core {
     }
 
     /// One entry of a stretch was read, or is gone.
-    fn stretch_read(&mut self, token: u64, index: u64, data: Option<Bytes>) {
+    fn stretch_read(&mut self, token: u64, index: u64, data: Option<(EntryKind, Bytes)>) {
         let Some(stretch) = self.storage.stretches.get_mut(&token) else { return };
         if let Some((_, place)) = stretch.entries.get_mut((index - stretch.low) as usize) {
             *place = data;
@@ -758,7 +693,8 @@ impl Core {
         }
         let Some(Stretch { shard, low, entries, .. }) = self.storage.stretches.remove(&token) else { return };
         let whole = (low..).zip(entries).map_while(|(index, (term, data))| {
-            Some(LogEntry { term, index, kind: EntryKind::Normal, data: data? })
+            let (kind, data) = data?;
+            Some(LogEntry { term, index, kind, data })
         });
         let whole = whole.collect();
         if let Some(group) = self.group_mut(shard) {
@@ -787,6 +723,7 @@ impl Core {
         let Some(at) = self.storage.checkpoints.waiting.iter().position(ready) else { return };
         let Some(shard) = self.storage.checkpoints.waiting.remove(at) else { return };
         let mut state = Vec::new();
+        state::encode(&self.replica_head(shard), &mut state);
         let index = match self.replicas.get(&shard) {
             Some(replica) => {
                 replica.machine.snapshot(&mut state);
@@ -794,7 +731,7 @@ impl Core {
             }
             None => {
                 let Some(host) = &self.host else { return };
-                state = host.directory.snapshot();
+                state.extend_from_slice(&host.directory.snapshot());
                 host.applied
             }
         };
@@ -811,7 +748,7 @@ impl Core {
             return;
         }
         self.storage.checkpoints.writing = false;
-        if self.snapshot_written(shard, index, written) {
+        if self.gone_written(shard, written) || self.snapshot_written(shard, index, written) {
             return;
         }
         let unheld = self.first_unheld(shard, index);
@@ -834,7 +771,7 @@ impl Core {
             journal.release_before(shard, first_needed);
             replica.group.released(first_needed);
             self.free_blocks(shard, before);
-        } else if let Some(host) = &mut self.host {
+        } else if let Some(host) = self.host.as_mut().filter(|_| shard == ShardId::DIRECTORY) {
             let first_needed = (host.checkpoint_index + 1).min(unheld);
             journal.release_before(shard, first_needed);
             host.group.released(first_needed);

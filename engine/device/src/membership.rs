@@ -12,6 +12,10 @@
 //!
 //! `peers`: magic `OVTKPEER`, then for each other node its id (8) and the identity of its data folder (16), then the
 //! checksum of all before it (8).
+//!
+//! `cluster`: magic `OVTKCLUS`, then the cluster as this node knew it last (bytes of `overtake_queue::members`, which are
+//! none of this crate's business), then the checksum of all before it (8). A node of a cluster that has not told it anything
+//! yet has no such file.
 
 use crate::error::FolderError;
 use crate::folder::{make_folder, read_small_file, replace_file};
@@ -28,6 +32,8 @@ const MEMBER_FILE: &str = "member";
 const MEMBER_MAGIC: &[u8; 8] = b"OVTKMEMB";
 const PEERS_FILE: &str = "peers";
 const PEERS_MAGIC: &[u8; 8] = b"OVTKPEER";
+const CLUSTER_FILE: &str = "cluster";
+const CLUSTER_MAGIC: &[u8; 8] = b"OVTKCLUS";
 const DOMAIN: u64 = u64::from_le_bytes(*b"member01");
 const SHORT: &str = "the file is too short";
 
@@ -111,6 +117,22 @@ pub fn claim_folder(folder: &Path, asked: Option<Membership>) -> Result<(), Fold
     })
 }
 
+/// The cluster as this node knew it last.
+pub fn read_cluster(folder: &Path) -> Result<Option<Vec<u8>>, FolderError> {
+    let path = folder.join(CLUSTER_FILE);
+    let Some(bytes) = read(&path)? else { return Ok(None) };
+    let content =
+        unsealed(&bytes, CLUSTER_MAGIC).and_then(|mut reader| Ok(reader.raw(reader.left(), SHORT)?.to_vec()));
+    content.map(Some).map_err(|Malformed(detail)| FolderError::Damaged { path, detail })
+}
+
+/// Remembers it, durably.
+pub fn write_cluster(folder: &Path, cluster: &[u8]) -> Result<(), FolderError> {
+    let path = folder.join(CLUSTER_FILE);
+    let bytes = [&CLUSTER_MAGIC[..], cluster].concat();
+    replace_file(&path, &sealed(bytes)).map_err(|error| FolderError::of(&path, error))
+}
+
 /// The data folders that the other nodes had when they were last seen.
 pub fn read_peers(folder: &Path) -> Result<BTreeMap<NodeId, u128>, FolderError> {
     let path = folder.join(PEERS_FILE);
@@ -174,6 +196,24 @@ mod tests {
                 assert!(Membership::decode(&bad).is_err() && decode_peers(&bad).is_err(), "byte {at}");
                 assert!(Membership::decode(&good[..at]).is_err() && decode_peers(&good[..at]).is_err());
             }
+        }
+        fs::remove_dir_all(&path).unwrap();
+    }
+
+    #[test]
+    fn what_is_known_of_the_cluster_is_kept_whole_or_not() {
+        let path = folder("cluster");
+        make_folder(&path).unwrap();
+        assert_eq!(read_cluster(&path).unwrap(), None);
+        write_cluster(&path, b"all of it").unwrap();
+        assert_eq!(read_cluster(&path).unwrap().as_deref(), Some(&b"all of it"[..]));
+        let good = fs::read(path.join(CLUSTER_FILE)).unwrap();
+        assert_eq!(&good[..17], b"OVTKCLUSall of it");
+        for at in 0..good.len() {
+            let mut bad = good.clone();
+            bad[at] ^= 1;
+            fs::write(path.join(CLUSTER_FILE), bad).unwrap();
+            assert!(read_cluster(&path).is_err(), "byte {at}");
         }
         fs::remove_dir_all(&path).unwrap();
     }

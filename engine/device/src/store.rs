@@ -192,16 +192,22 @@ pub fn read_store(folder: &Path) -> Result<Option<StoreIdentity>, FolderError> {
     })
 }
 
+/// As many cores as a new data folder is made for where none are named.
+#[must_use]
+pub fn cores_of_machine() -> u16 {
+    let available = std::thread::available_parallelism().map_or(1, usize::from);
+    u16::try_from(available).unwrap_or(CORES_MAX).clamp(1, CORES_MAX)
+}
+
 fn make_store(folder: &Path, cores: Option<u16>, shards: u16) -> Result<StoreIdentity, FolderError> {
     let path = folder.join(IDENTITY_FILE);
     // A folder with content but without its identity is not a new one.
     if has_core_folder(folder) {
         return Err(FolderError::Damaged { path, detail: "it is gone, but the folders of cores are there" });
     }
-    let available = std::thread::available_parallelism().map_or(1, usize::from);
     let identity = StoreIdentity {
         store: random_store().map_err(|error| FolderError::of(Path::new("/dev/urandom"), error))?,
-        cores: cores.unwrap_or_else(|| u16::try_from(available).unwrap_or(CORES_MAX).clamp(1, CORES_MAX)),
+        cores: cores.unwrap_or_else(cores_of_machine),
         shards,
         format: STORE_FORMAT,
         journals: 0,

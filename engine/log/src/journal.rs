@@ -190,8 +190,10 @@ impl Journal {
             }
             Purpose::Mark => drop(completion.result.map_err(failed)?),
             Purpose::Read { file, token, shard, index, place } => {
-                let result = self.entry_read(file, shard, index, place, completion.result);
-                completed.reads.push(EntryRead { token, shard, index, result });
+                let read = self.entry_read(file, shard, index, place, completion.result);
+                let kind = read.as_ref().map_or(0, |(kind, _)| *kind);
+                let result = read.map(|(_, data)| data);
+                completed.reads.push(EntryRead { token, shard, index, kind, result });
             }
             Purpose::Scrub(read) => self.scrub_read(read, completion.result, &mut completed, out)?,
             Purpose::Checkpoint { shard, index } => {

@@ -95,7 +95,7 @@ impl ShardReplay {
         let Some(CheckpointFound { index, term, .. }) = self.checkpoint.found else { return };
         let foreign = match self.index.get(index) {
             Some(place) => place.term != term,
-            None => self.index.range().is_none_or(|(_, last)| last < index),
+            None => self.index.range().is_none_or(|(first, last)| last < index || first > index + 1),
         };
         let ends_there = self.staged.range().is_some_and(|(_, last)| last == index);
         if foreign && ends_there && self.staged.get(index).is_some_and(|place| place.term == term) {

@@ -3,7 +3,10 @@
 //!
 //! A log entry is a list of commands, applied in order, each with an answer of its own. Ids count up and are never
 //! given twice, so that whatever a shard still holds of a deleted queue is never taken for a new one's.
+//!
+//! In a cluster its state also says who is in the cluster ([`crate::members`]).
 
+use crate::members::{Members, MembersCommand, MembersRefused};
 use bytes::Bytes;
 use overtake_base::hash::stable;
 use overtake_base::limits::{QUEUE_NAME_BYTES_MAX, QUEUES_MAX, SHARDS_MAX, TENANT_NAME_BYTES_MAX};
@@ -13,13 +16,15 @@ use std::collections::BTreeMap;
 
 /// First byte of an entry.
 const ENTRY_VERSION: u8 = 1;
-/// First byte of a snapshot.
+/// First byte of a snapshot, and of one with the members of a cluster at its end.
 const SNAPSHOT_VERSION: u8 = 1;
+const SNAPSHOT_VERSION_CLUSTER: u8 = 2;
 /// Most commands of one entry.
 const COMMANDS_MAX: usize = 100_000;
 
 const PUT: u8 = 1;
 const DELETE: u8 = 2;
+const MEMBERS: u8 = 3;
 
 /// One queue.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -94,6 +99,8 @@ pub enum DirectoryCommand {
         /// Its name.
         name: QueueName,
     },
+    /// A change of the cluster.
+    Members(MembersCommand),
 }
 
 impl DirectoryCommand {
@@ -111,11 +118,18 @@ impl DirectoryCommand {
                 out.str(tenant);
                 out.str(name.as_str());
             }
+            Self::Members(command) => {
+                out.u8(MEMBERS);
+                command.encode(out);
+            }
         }
     }
 
     fn decode(input: &mut Reader<'_>) -> Result<Self, Malformed> {
         let kind = input.u8("directory command")?;
+        if kind == MEMBERS {
+            return MembersCommand::decode(input).map(Self::Members);
+        }
         let (tenant, name) = (decode_tenant(input)?, decode_name(input)?);
         match kind {
             PUT => {
@@ -160,7 +174,7 @@ pub fn decode_commands(entry: &[u8]) -> Result<Vec<DirectoryCommand>, Malformed>
     if input.u8("entry version")? != ENTRY_VERSION {
         return Err(Malformed("entry version"));
     }
-    let count = input.count(COMMANDS_MAX, 9, "commands")?;
+    let count = input.count(COMMANDS_MAX, 3, "commands")?;
     let commands = (0..count).map(|_| DirectoryCommand::decode(&mut input)).collect::<Result<_, _>>()?;
     input.finish("end of entry")?;
     Ok(commands)
@@ -184,6 +198,8 @@ pub enum DirectoryAnswer {
     Deleted(QueueRecord),
     /// No such queue.
     NotFound,
+    /// What came of a change of the cluster: whether anything changed.
+    Members(Result<bool, MembersRefused>),
 }
 
 /// All queues.
@@ -196,6 +212,8 @@ pub struct Directory {
     records: BTreeMap<QueueId, QueueRecord>,
     /// Tenant, name → id. A tenant without queues is not in it.
     names: BTreeMap<Box<str>, BTreeMap<Box<str>, QueueId>>,
+    /// None for a node by itself, and before the cluster's first leader has told.
+    members: Option<Members>,
 }
 
 impl Directory {
@@ -203,7 +221,14 @@ impl Directory {
     #[must_use]
     pub fn new(shard_set: u16) -> Self {
         assert!((1..=SHARDS_MAX).contains(&shard_set), "queues without a shard would lose their messages");
-        Self { shard_set, applied: 0, next_id: 1, records: BTreeMap::new(), names: BTreeMap::new() }
+        Self {
+            shard_set,
+            applied: 0,
+            next_id: 1,
+            records: BTreeMap::new(),
+            names: BTreeMap::new(),
+            members: None,
+        }
     }
 
     /// Index of the newest entry that was applied; 0 = none.
@@ -237,7 +262,25 @@ impl Directory {
                 Some(record) => DirectoryAnswer::Deleted(record),
                 None => DirectoryAnswer::NotFound,
             },
+            DirectoryCommand::Members(command) => DirectoryAnswer::Members(self.change_members(command)),
         }
+    }
+
+    fn change_members(&mut self, command: MembersCommand) -> Result<bool, MembersRefused> {
+        match (&mut self.members, command) {
+            (Some(members), command) => members.run(command),
+            (None, MembersCommand::Found(members)) if members.shards.len() == usize::from(self.shard_set) => {
+                self.members = Some(*members);
+                Ok(true)
+            }
+            (None, _) => Err(MembersRefused::Conflict("this node is not one of a cluster".into())),
+        }
+    }
+
+    /// Who is in the cluster.
+    #[must_use]
+    pub fn members(&self) -> Option<&Members> {
+        self.members.as_ref()
     }
 
     fn update(&mut self, id: QueueId, patch: &QueueConfigPatch, create_only: bool) -> DirectoryAnswer {
@@ -312,12 +355,15 @@ impl Directory {
     pub fn snapshot(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         let mut out = Writer(&mut bytes);
-        out.u8(SNAPSHOT_VERSION);
+        out.u8(if self.members.is_some() { SNAPSHOT_VERSION_CLUSTER } else { SNAPSHOT_VERSION });
         out.u16(self.shard_set);
         out.u64(self.applied);
         out.u32(self.next_id);
         out.u32(u32::try_from(self.records.len()).unwrap_or(u32::MAX));
         self.all().for_each(|record| record.encode(&mut out));
+        if let Some(members) = &self.members {
+            members.encode(&mut out);
+        }
         bytes
     }
 
@@ -327,7 +373,8 @@ impl Directory {
     /// Where the bytes are none, contradict themselves, or are of a node with another number of shards.
     pub fn restore(shard_set: u16, snapshot: &[u8]) -> Result<Self, Malformed> {
         let mut input = Reader::new(snapshot);
-        if input.u8("directory version")? != SNAPSHOT_VERSION {
+        let version = input.u8("directory version")?;
+        if !matches!(version, SNAPSHOT_VERSION | SNAPSHOT_VERSION_CLUSTER) {
             return Err(Malformed("directory version"));
         }
         if input.u16("shard set")? != shard_set || !(1..=SHARDS_MAX).contains(&shard_set) {
@@ -340,6 +387,13 @@ impl Directory {
             let record = QueueRecord::decode(&mut input)?;
             directory.check(&record)?;
             directory.insert(record);
+        }
+        if version == SNAPSHOT_VERSION_CLUSTER {
+            let members = Members::decode(&mut input)?;
+            if members.shards.len() != usize::from(shard_set) {
+                return Err(Malformed("shards of the cluster"));
+            }
+            directory.members = Some(members);
         }
         input.finish("end of directory")?;
         Ok(directory)
@@ -417,6 +471,7 @@ mod tests {
 
         fn run(&mut self, command: &DirectoryCommand) -> DirectoryAnswer {
             match command {
+                DirectoryCommand::Members(_) => panic!("not of queues"),
                 DirectoryCommand::Delete { tenant, name } => match self.position(tenant, name) {
                     Some(at) => DirectoryAnswer::Deleted(self.queues.remove(at)),
                     None => DirectoryAnswer::NotFound,

@@ -11,6 +11,7 @@ pub mod directory;
 pub mod entry;
 pub mod life_cycle;
 pub mod machine;
+pub mod members;
 pub mod rate;
 pub mod scheduler;
 pub mod stats;

@@ -3,11 +3,12 @@
 use crate::client::Client;
 use crate::error::ClientError;
 use crate::session::unexpected;
+use bytes::Bytes;
 use overtake_base::{MessageId, QueueConfig, QueueConfigPatch};
 use overtake_wire::message::{
-    DeadLetter, Delivered, EnqueueMessage, Enqueued, Inspected, Metric, NodeStatus, PeekStates,
-    PeekedMessage, QueueListed, Receive, Redrive, Refusal, Request, Response, Settle, Settled, ShardStatus,
-    Stats,
+    ClusterChange, DeadLetter, Delivered, EnqueueMessage, Enqueued, Inspected, Metric, NodeStatus,
+    PeekStates, PeekedMessage, QueueListed, Receive, Redrive, Refusal, Request, Response, Settle, Settled,
+    ShardStatus, Stats,
 };
 
 /// Outcomes of a settle, in the order of its three lists.
@@ -159,6 +160,11 @@ impl Client {
     /// Nodes and shards of the cluster.
     pub async fn cluster(&self) -> Result<(Vec<NodeStatus>, Vec<ShardStatus>), ClientError> {
         ask!(self, Request::Cluster, Response::Cluster { nodes, shards } => (nodes, shards))
+    }
+
+    /// Changes the cluster; gives what a node keeps of it.
+    pub async fn change_cluster(&self, change: ClusterChange) -> Result<Bytes, ClientError> {
+        ask!(self, Request::ChangeCluster(change), Response::ClusterChanged { members } => members)
     }
 
     /// Shards of the node that have no leader or no quorum; none = ready.

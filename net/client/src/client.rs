@@ -188,6 +188,7 @@ const fn only_looks(request: &Request) -> bool {
         | Request::Cancel { .. }
         | Request::Purge { .. }
         | Request::DlqRedrive(_)
-        | Request::DlqPurge { .. } => false,
+        | Request::DlqPurge { .. }
+        | Request::ChangeCluster(_) => false,
     }
 }

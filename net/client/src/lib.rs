@@ -42,9 +42,10 @@ pub use lease::LeasedMessage;
 pub use options::{ConnectOptions, Credentials, Trust};
 pub use overtake_base::{MessageId, QueueConfig, QueueConfigPatch, Receipt, UnixMillis};
 pub use overtake_wire::message::{
-    DeadLetter, Delay, Delivered, EnqueueMessage, Enqueued, ErrorCode, Extend, Headers, Inspected,
-    MessageState, Metric, NodeStatus, PeekStates, PeekedMessage, QueueListed, Receive, Redrive,
-    RedriveSelection, Refusal, Release, Request, Response, Settle, Settled, ShardStatus, Stats,
+    ClusterChange, DeadLetter, Delay, Delivered, EnqueueMessage, Enqueued, ErrorCode, Extend, Headers,
+    Inspected, MessageState, Metric, NewNode, NodeState, NodeStatus, PeekStates, PeekedMessage, QueueListed,
+    Receive, Redrive, RedriveSelection, Refusal, Release, Request, Response, Settle, Settled, ShardStatus,
+    Stats,
 };
 pub use producer::{Confirmation, Producer, ProducerOptions};
 pub use settler::Settling;

@@ -68,7 +68,8 @@ pub(crate) fn changes(request: &Request) -> bool {
         | Request::DlqList { .. }
         | Request::Cluster
         | Request::Ready
-        | Request::Metrics => false,
+        | Request::Metrics
+        | Request::ChangeCluster(_) => false,
     }
 }
 

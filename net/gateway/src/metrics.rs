@@ -32,7 +32,9 @@ pub(crate) fn text(values: &[Metric]) -> String {
 fn help(name: &str) -> Option<&'static str> {
     Some(match name {
         "overtake_requests_total" => "Requests of the binary protocol, the gateway's among them",
-        "overtake_requests_parked_total" => "Requests that waited until their client had read earlier answers",
+        "overtake_requests_parked_total" => {
+            "Requests that waited until their client had read earlier answers"
+        }
         "overtake_receives_turned_back_total" => {
             "Receives answered empty because their client does not read: the messages went back"
         }

@@ -53,6 +53,35 @@ pub enum Request {
     Ready,
     /// Counters of the node, for monitoring.
     Metrics,
+    /// Add, drain, remove or replace a node of the cluster, or spread replicas evenly.
+    ChangeCluster(ClusterChange),
+}
+
+/// A change of the cluster.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ClusterChange {
+    /// A node is in the cluster from now on; or one that is says other addresses or another zone.
+    Add(NewNode),
+    /// It gives away what it leads and holds; `undo`: it holds replicas again. `force`: though others are too few.
+    Drain { node: u64, undo: bool, force: bool },
+    /// It is forgotten. `force`: it is dead; what it held goes to others first.
+    Remove { node: u64, force: bool },
+    /// A node is dead: what it held goes to others, `new` among them.
+    Replace { dead: u64, new: u64 },
+    /// Replicas are to be spread evenly.
+    Rebalance,
+}
+
+/// A node that comes to the cluster.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NewNode {
+    pub id: u64,
+    pub zone: String,
+    /// Where its core 0 listens for other nodes, `HOST:PORT`.
+    pub address: String,
+    /// Where its HTTP front end listens.
+    pub http: String,
+    pub cores: u16,
 }
 
 /// One message to store.
@@ -215,6 +244,8 @@ pub enum Response {
     Cluster { nodes: Vec<NodeStatus>, shards: Vec<ShardStatus> },
     /// To `Ready`: shards without a leader or quorum; empty = ready.
     Readiness { not_ready: Vec<u16> },
+    /// To `ChangeCluster`: all that a node keeps of its cluster, for one that joins.
+    ClusterChanged { members: Bytes },
     /// To `Metrics`: name with labels in Prometheus form, value, in a stable order.
     Metrics { values: Vec<Metric> },
 }
@@ -422,6 +453,23 @@ pub struct NodeStatus {
     pub zone: String,
     pub http: String,
     pub alive: bool,
+    pub state: NodeState,
+    /// Replicas that it has or gets, of shards and of the directory of queues.
+    pub replicas: u32,
+}
+
+/// What is to become of a node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum NodeState {
+    /// It was added, and has not been heard of yet.
+    Joining = 1,
+    /// It holds replicas.
+    Active = 2,
+    /// It gives away what it leads and holds.
+    Draining = 3,
+    /// It was given up; what it held goes to others.
+    Lost = 4,
 }
 
 /// One shard of the cluster.
@@ -430,6 +478,9 @@ pub struct ShardStatus {
     pub shard: u16,
     pub leader: Option<u64>,
     pub replicas: Vec<u64>,
+    /// The node that is to get a replica, and the one that is to lose its own.
+    pub adding: Option<u64>,
+    pub removing: Option<u64>,
 }
 
 /// One value of the node's metrics.

@@ -8,7 +8,8 @@ use crate::fields::{
 };
 use crate::frame::write_frame;
 use crate::message::{
-    Delay, EnqueueMessage, Extend, PeekStates, Receive, Redrive, RedriveSelection, Release, Request, Settle,
+    ClusterChange, Delay, EnqueueMessage, Extend, NewNode, PeekStates, Receive, Redrive, RedriveSelection,
+    Release, Request, Settle,
 };
 use bytes::Bytes;
 use overtake_base::codec::share;
@@ -39,6 +40,7 @@ kinds! {
         Ready = 19,
         Metrics = 20,
         Undelivered = 21,
+        ChangeCluster = 22,
     }
 }
 
@@ -73,6 +75,7 @@ impl Request {
             Self::Cluster => RequestKind::Cluster,
             Self::Ready => RequestKind::Ready,
             Self::Metrics => RequestKind::Metrics,
+            Self::ChangeCluster(_) => RequestKind::ChangeCluster,
             Self::Undelivered { .. } => RequestKind::Undelivered,
         }
     }
@@ -136,6 +139,7 @@ fn write_request(out: &mut Writer<'_>, request: &Request) {
         }
         Request::DlqRedrive(redrive) => write_redrive(out, redrive),
         Request::Cluster | Request::Ready | Request::Metrics => {}
+        Request::ChangeCluster(change) => write_cluster_change(out, change),
     }
 }
 
@@ -180,6 +184,7 @@ fn read_request(frame: &Bytes, input: &mut Reader<'_>) -> Result<Request, Malfor
         RequestKind::Cluster => Request::Cluster,
         RequestKind::Ready => Request::Ready,
         RequestKind::Metrics => Request::Metrics,
+        RequestKind::ChangeCluster => Request::ChangeCluster(read_cluster_change(input)?),
         RequestKind::Undelivered => Request::Undelivered {
             queue: queue(input)?,
             receipts: read_list(
@@ -357,5 +362,60 @@ fn read_redrive(input: &mut Reader<'_>) -> Result<Redrive, Malformed> {
         priority: input.option("priority", |r| r.u32("priority"))?,
         max_per_s: input.option("max_per_s", |r| r.u64("max_per_s"))?,
         dry_run: input.bool("dry_run")?,
+    })
+}
+
+const ADD: u8 = 1;
+const DRAIN: u8 = 2;
+const REMOVE: u8 = 3;
+const REPLACE: u8 = 4;
+const REBALANCE: u8 = 5;
+
+fn write_cluster_change(out: &mut Writer<'_>, change: &ClusterChange) {
+    match change {
+        ClusterChange::Add(NewNode { id, zone, address, http, cores }) => {
+            out.u8(ADD);
+            out.u64(*id);
+            [zone, address, http].into_iter().for_each(|text| out.str(text));
+            out.u16(*cores);
+        }
+        ClusterChange::Drain { node, undo, force } => {
+            out.u8(DRAIN);
+            out.u64(*node);
+            out.bool(*undo);
+            out.bool(*force);
+        }
+        ClusterChange::Remove { node, force } => {
+            out.u8(REMOVE);
+            out.u64(*node);
+            out.bool(*force);
+        }
+        ClusterChange::Replace { dead, new } => {
+            out.u8(REPLACE);
+            out.u64(*dead);
+            out.u64(*new);
+        }
+        ClusterChange::Rebalance => out.u8(REBALANCE),
+    }
+}
+
+fn read_cluster_change(input: &mut Reader<'_>) -> Result<ClusterChange, Malformed> {
+    Ok(match input.u8("change of the cluster")? {
+        ADD => ClusterChange::Add(NewNode {
+            id: input.u64("node")?,
+            zone: read_text(input, "zone")?,
+            address: read_text(input, "address")?,
+            http: read_text(input, "http")?,
+            cores: input.u16("cores")?,
+        }),
+        DRAIN => ClusterChange::Drain {
+            node: input.u64("node")?,
+            undo: input.bool("undo")?,
+            force: input.bool("force")?,
+        },
+        REMOVE => ClusterChange::Remove { node: input.u64("node")?, force: input.bool("force")? },
+        REPLACE => ClusterChange::Replace { dead: input.u64("dead node")?, new: input.u64("new node")? },
+        REBALANCE => ClusterChange::Rebalance,
+        _ => return Err(Malformed("change of the cluster")),
     })
 }

@@ -8,8 +8,8 @@ use crate::fields::{
 };
 use crate::frame::{LENGTH_BYTES, write_frame};
 use crate::message::{
-    DeadLetter, Delivered, Enqueued, Inspected, MessageState, Metric, NodeStatus, PeekedMessage, QueueListed,
-    Refusal, Response, Settled, ShardStatus,
+    DeadLetter, Delivered, Enqueued, Inspected, MessageState, Metric, NodeState, NodeStatus, PeekedMessage,
+    QueueListed, Refusal, Response, Settled, ShardStatus,
 };
 use bytes::Bytes;
 use overtake_base::codec::share;
@@ -38,6 +38,7 @@ kinds! {
         Cluster = 143,
         Readiness = 144,
         Metrics = 145,
+        ClusterChanged = 146,
     }
 }
 
@@ -64,6 +65,7 @@ impl Response {
             Self::Cluster { .. } => ResponseKind::Cluster,
             Self::Readiness { .. } => ResponseKind::Readiness,
             Self::Metrics { .. } => ResponseKind::Metrics,
+            Self::ClusterChanged { .. } => ResponseKind::ClusterChanged,
         }
     }
 }
@@ -155,6 +157,7 @@ fn write_response(out: &mut Writer<'_>, response: &Response) {
         }
         Response::Readiness { not_ready } => write_list(out, not_ready, |w, shard| w.u16(*shard)),
         Response::Metrics { values } => write_list(out, values, write_metric),
+        Response::ClusterChanged { members } => out.bytes(members),
     }
 }
 
@@ -200,13 +203,17 @@ fn read_response(frame: &Bytes, input: &mut Reader<'_>) -> Result<Response, Malf
         },
         ResponseKind::Redriven => Response::Redriven { moved: input.u64("moved")? },
         ResponseKind::Cluster => Response::Cluster {
-            nodes: read_items(input, 17, "nodes", read_node)?,
-            shards: read_items(input, 7, "shards", read_shard)?,
+            nodes: read_items(input, 22, "nodes", read_node)?,
+            shards: read_items(input, 9, "shards", read_shard)?,
         },
         ResponseKind::Readiness => {
             Response::Readiness { not_ready: read_items(input, 2, "not_ready", |r| r.u16("not_ready"))? }
         }
         ResponseKind::Metrics => Response::Metrics { values: read_items(input, 17, "values", read_metric)? },
+        ResponseKind::ClusterChanged => {
+            let members = input.bytes(crate::RESPONSE_FRAME_BYTES_MAX, "members")?;
+            Response::ClusterChanged { members: share(frame, members) }
+        }
     })
 }
 
@@ -409,6 +416,8 @@ fn write_node(out: &mut Writer<'_>, node: &NodeStatus) {
     out.str(&node.zone);
     out.str(&node.http);
     out.bool(node.alive);
+    out.u8(node.state as u8);
+    out.u32(node.replicas);
 }
 
 fn read_node(input: &mut Reader<'_>) -> Result<NodeStatus, Malformed> {
@@ -417,6 +426,14 @@ fn read_node(input: &mut Reader<'_>) -> Result<NodeStatus, Malformed> {
         zone: read_text(input, "zone")?,
         http: read_text(input, "http")?,
         alive: input.bool("alive")?,
+        state: match input.u8("state of a node")? {
+            1 => NodeState::Joining,
+            2 => NodeState::Active,
+            3 => NodeState::Draining,
+            4 => NodeState::Lost,
+            _ => return Err(Malformed("state of a node")),
+        },
+        replicas: input.u32("replicas")?,
     })
 }
 
@@ -424,6 +441,8 @@ fn write_shard(out: &mut Writer<'_>, shard: &ShardStatus) {
     out.u16(shard.shard);
     out.option(shard.leader, Writer::u64);
     write_list(out, &shard.replicas, |w, node| w.u64(*node));
+    out.option(shard.adding, Writer::u64);
+    out.option(shard.removing, Writer::u64);
 }
 
 fn read_shard(input: &mut Reader<'_>) -> Result<ShardStatus, Malformed> {
@@ -431,6 +450,8 @@ fn read_shard(input: &mut Reader<'_>) -> Result<ShardStatus, Malformed> {
         shard: input.u16("shard")?,
         leader: input.option("leader", |r| r.u64("leader"))?,
         replicas: read_items(input, 8, "replicas", |r| r.u64("replicas"))?,
+        adding: input.option("adding", |r| r.u64("adding"))?,
+        removing: input.option("removing", |r| r.u64("removing"))?,
     })
 }
 

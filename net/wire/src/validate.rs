@@ -2,16 +2,18 @@
 //! depth) or the time (a client-made id's age, how far `deliver_at` lies ahead) is judged where those are known.
 
 use crate::message::{
-    Delay, EnqueueMessage, Headers, Receive, Redrive, RedriveSelection, Refusal, Request, Settle,
+    ClusterChange, Delay, EnqueueMessage, Headers, NewNode, Receive, Redrive, RedriveSelection, Refusal,
+    Request, Settle,
 };
 use core::fmt::Display;
 use core::ops::RangeInclusive;
 use overtake_base::QueueName;
 use overtake_base::hash::Set;
 use overtake_base::limits::{
-    BATCH_MESSAGES_MAX, BODY_BYTES_MAX, DEDUP_KEY_BYTES_MAX, DELAY_S_MAX, HEADERS_BYTES_MAX, LEASE_S_MAX,
-    LEVELS_MAX, LIST_LIMIT_MAX, PERIOD_S_MAX, RATE_MAX, RECEIVE_MESSAGES_MAX, REDRIVE_IDS_MAX,
-    SETTLE_RECEIPTS_MAX, TOKEN_BYTES_MAX, WAIT_S_MAX, WORKER_BYTES_MAX,
+    BATCH_MESSAGES_MAX, BODY_BYTES_MAX, CORES_MAX, DEDUP_KEY_BYTES_MAX, DELAY_S_MAX, HEADERS_BYTES_MAX,
+    LEASE_S_MAX, LEVELS_MAX, LIST_LIMIT_MAX, NODE_ADDRESS_BYTES_MAX, NODE_ID_MAX, PERIOD_S_MAX, RATE_MAX,
+    RECEIVE_MESSAGES_MAX, REDRIVE_IDS_MAX, SETTLE_RECEIPTS_MAX, TOKEN_BYTES_MAX, WAIT_S_MAX,
+    WORKER_BYTES_MAX, ZONE_BYTES_MAX,
 };
 
 /// Longest cursor (`after`) that is taken, in bytes. Cursors are the server's own; a longer one never was.
@@ -59,6 +61,7 @@ impl Request {
             | Self::Cluster
             | Self::Ready
             | Self::Metrics => Ok(()),
+            Self::ChangeCluster(change) => validate_cluster_change(change),
         }
     }
 
@@ -86,8 +89,28 @@ impl Request {
             | Self::CancelReceive { .. }
             | Self::Cluster
             | Self::Ready
-            | Self::Metrics => None,
+            | Self::Metrics
+            | Self::ChangeCluster(_) => None,
         }
+    }
+}
+
+fn validate_cluster_change(change: &ClusterChange) -> Result<(), Refusal> {
+    let node = |field, id: u64| within(field, id, 1..=NODE_ID_MAX);
+    match change {
+        ClusterChange::Add(NewNode { id, zone, address, http, cores }) => {
+            node("node", *id)?;
+            within("zone", zone.len(), 1..=ZONE_BYTES_MAX)?;
+            within("address", address.len(), 0..=NODE_ADDRESS_BYTES_MAX)?;
+            within("http", http.len(), 0..=NODE_ADDRESS_BYTES_MAX)?;
+            within("cores", *cores, 1..=CORES_MAX)
+        }
+        ClusterChange::Drain { node: id, .. } | ClusterChange::Remove { node: id, .. } => node("node", *id),
+        ClusterChange::Replace { dead, new } => {
+            node("dead", *dead)?;
+            node("new", *new)
+        }
+        ClusterChange::Rebalance => Ok(()),
     }
 }
 

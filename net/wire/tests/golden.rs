@@ -89,6 +89,17 @@ fn requests() -> Vec<Request> {
         Request::Ready,
         Request::Metrics,
         Request::Undelivered { queue: queue(), receipts: vec!["r_1_2_3".into(), "r_1_3_1".into()] },
+        Request::ChangeCluster(ClusterChange::Add(NewNode {
+            id: 4,
+            zone: "a".into(),
+            address: "h:7402".into(),
+            http: "h:7401".into(),
+            cores: 2,
+        })),
+        Request::ChangeCluster(ClusterChange::Drain { node: 4, undo: true, force: false }),
+        Request::ChangeCluster(ClusterChange::Remove { node: 4, force: true }),
+        Request::ChangeCluster(ClusterChange::Replace { dead: 4, new: 5 }),
+        Request::ChangeCluster(ClusterChange::Rebalance),
     ]
 }
 
@@ -162,8 +173,21 @@ fn responses() -> Vec<Response> {
         Response::DeadLetters { messages: vec![dead_letter()], next: None },
         Response::Redriven { moved: 13 },
         Response::Cluster {
-            nodes: vec![NodeStatus { id: 1, zone: "a".into(), http: "127.0.0.1:7401".into(), alive: true }],
-            shards: vec![ShardStatus { shard: 3, leader: Some(1), replicas: vec![1, 2] }],
+            nodes: vec![NodeStatus {
+                id: 1,
+                zone: "a".into(),
+                http: "127.0.0.1:7401".into(),
+                alive: true,
+                state: NodeState::Draining,
+                replicas: 9,
+            }],
+            shards: vec![ShardStatus {
+                shard: 3,
+                leader: Some(1),
+                replicas: vec![1, 2],
+                adding: Some(4),
+                removing: None,
+            }],
         },
         Response::Readiness { not_ready: vec![1, 2] },
         Response::Metrics {
@@ -174,6 +198,7 @@ fn responses() -> Vec<Response> {
                 counter: true,
             }],
         },
+        Response::ClusterChanged { members: Bytes::from_static(b"members") },
     ]
 }
 

@@ -173,6 +173,7 @@ impl Faults {
         }
         self.again(kind, world);
         let any = self.random.below(world.nodes.len() as u64) as usize;
+        self.asked_to_stop_ns.resize(world.nodes.len(), None);
         match kind {
             // Aimed at an operation, so that writes under way are hit though they are short.
             Kind::Kill if self.random.below(3) > 0 => {
@@ -194,7 +195,7 @@ impl Faults {
                 set(world, LOOK_NS, Kind::StopLook, any);
             }
             Kind::StopLook => return self.look_at_stop(node, world, work, history),
-            Kind::Restart if !world.nodes[node].is_running() => world.start(node),
+            Kind::Restart if !world.nodes[node].is_running() && !world.gone[node] => world.start(node),
             Kind::Cut => self.cut(any, world),
             Kind::Heal => world.heal(),
             Kind::Reset => {
@@ -253,6 +254,7 @@ impl Faults {
         if !world.nodes[node].is_running() {
             return;
         }
+        self.asked_to_stop_ns.resize(world.nodes.len(), None);
         self.asked_to_stop_ns[node] = None;
         self.outage(world);
         let halted = self.random.below(2) == 0;
@@ -333,7 +335,7 @@ impl Faults {
         Ok(())
     }
 
-    fn outage(&mut self, world: &mut ClusterWorld) {
+    pub fn outage(&mut self, world: &mut ClusterWorld) {
         if self.outage_from_ns.is_none() {
             self.outage_from_ns = Some(world.time_ns());
             set(world, LOOK_NS, Kind::Look, 0);
@@ -343,7 +345,8 @@ impl Faults {
     /// Looks whether an outage is over.
     fn look(&mut self, world: &mut ClusterWorld, history: &mut History) {
         let Some(from_ns) = self.outage_from_ns else { return };
-        if world.is_well() && self.asked_to_stop_ns.iter().all(Option::is_none) {
+        if world.is_well() && world.unsettled().is_none() && self.asked_to_stop_ns.iter().all(Option::is_none)
+        {
             self.outage_from_ns = None;
             history.outages.push(Outage { from_ns, to_ns: world.time_ns() });
         } else {
@@ -366,7 +369,8 @@ impl Faults {
                 let hangs_until_ns = core::mem::take(&mut slot.disk.hangs_until_ns);
                 self.hangs_until_ns = self.hangs_until_ns.max(hangs_until_ns);
             }
-            if self.asked_to_stop_ns[node].is_none() && !world.nodes[node].is_running() {
+            let stopping = self.asked_to_stop_ns.get(node).is_some_and(Option::is_some);
+            if !stopping && !world.nodes[node].is_running() && !world.gone[node] {
                 world.start(node);
             }
         }

@@ -2,6 +2,7 @@
 //! way is cut, when an end dies, or by itself. Each end notices in its own time; until then it sends into the void. A
 //! broken stream never delivers again; when both ends have noticed, a new one is made.
 
+use overtake_base::NodeId;
 use overtake_core::Address;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -58,6 +59,16 @@ impl Net {
     #[must_use]
     pub fn new(pairs: impl Iterator<Item = Pair>) -> Self {
         Self { streams: pairs.map(|pair| (pair, Stream::default())).collect(), ..Self::default() }
+    }
+
+    /// Pairs that were not there before.
+    pub fn add(&mut self, pairs: impl Iterator<Item = Pair>) {
+        self.streams.extend(pairs.map(|pair| (pair, Stream::default())));
+    }
+
+    /// A node is gone for good.
+    pub fn remove(&mut self, node: NodeId) {
+        self.streams.retain(|(low, high), _| low.node != node && high.node != node);
     }
 
     /// All pairs.

@@ -20,6 +20,8 @@ pub struct ClusterPlan {
     pub swarm: Swarm,
     /// What goes wrong.
     pub faults: ClusterFaults,
+    /// Mean virtual time between two changes of the cluster by an operator in milliseconds, 0 = never.
+    pub change_ms: u64,
 }
 
 /// Mean virtual time between two faults of a kind in milliseconds, 0 = never; and what goes with them.
@@ -119,6 +121,12 @@ impl ClusterPlan {
             // When both start at once nobody knows which one is right.
             faults.wall_jump_ms = 0;
         }
-        Self { nodes, swarm, faults }
+        let mut random = Random::new(seed, "cluster changes");
+        let change_ms = [0, 0, 300, 1_500][random.below(4) as usize];
+        if change_ms > 0 {
+            // A wall clock that jumps on a minority: who that is changes.
+            faults.wall_jump_ms = 0;
+        }
+        Self { nodes, swarm, faults, change_ms }
     }
 }

@@ -1,6 +1,7 @@
 //! One seed of several nodes from its beginning to its verdict: as with one node, with other faults.
 
 use super::faults::{ClusterCounters, Faults};
+use super::operator::{OPERATE, Operator, OperatorCounters};
 use super::plan::ClusterPlan;
 use super::world::ClusterWorld;
 use crate::arena::Arena as _;
@@ -19,6 +20,8 @@ use overtake_wire::message::{ErrorCode, Request, Response};
 const NANOS_PER_MS: u64 = 1_000_000;
 /// Healthy nodes serve and have leaders within this, in nanoseconds. An election takes 1 s, where votes are split several.
 const WELL_NS_MAX: u64 = 15_000 * NANOS_PER_MS;
+/// And have come to an end of what an operator began, within this.
+const CHANGED_NS_MAX: u64 = 90_000 * NANOS_PER_MS;
 /// A question is answered within this, in nanoseconds.
 const ANSWER_NS_MAX: u64 = 60_000 * NANOS_PER_MS;
 /// The timer that something is looked at again.
@@ -34,6 +37,8 @@ pub struct ClusterRun {
     pub work: Workload,
     /// What goes wrong.
     pub faults: Faults,
+    /// Who changes the cluster.
+    pub operator: Operator,
     /// What was asked and answered.
     pub history: History,
     auditor: Auditor,
@@ -48,6 +53,7 @@ pub fn run(seed: u64, told: bool) -> Report {
     let mut run = ClusterRun {
         work: Workload::new(seed, &plan.swarm),
         faults: Faults::new(seed, plan.faults, plan.nodes),
+        operator: Operator::new(seed, &plan),
         history: History { lossy: true, ..History::default() },
         auditor: Auditor::default(),
         world,
@@ -78,12 +84,14 @@ impl ClusterRun {
         }
         self.auditor_leaves();
         self.faults.begin(&mut self.world);
+        self.operator.begin(&mut self.world);
         let active_ns = self.plan.swarm.active_ms * NANOS_PER_MS;
         for number in 0..self.work.count() {
             self.world.set_timer(active_ns / 20 * number as u64 / self.work.count() as u64, number as u64);
         }
         self.until(self.world.time_ns() + active_ns)?;
         self.work.over = true;
+        self.operator.over = true;
         self.faults.end(&mut self.world);
         self.until_well()?;
         ending::come_to_an_end(self)
@@ -95,8 +103,19 @@ impl ClusterRun {
             Notice::Response { session, request, response } if self.auditor.owns(session) => {
                 self.auditor.hears(request, response, now_ns);
             }
+            Notice::Response { session, request, response } if self.operator.owns(session) => {
+                self.operator.hears(request, response, &mut self.world)?;
+            }
             Notice::Response { session, request, response } => {
                 self.work.answered(session, request, response, now_ns, &mut self.history)?;
+            }
+            Notice::Timer { number: OPERATE } => {
+                let sessions = self.world.end_removed();
+                self.operator.lost(&sessions);
+                self.work.lost(sessions, &mut self.history);
+                if self.operator.look(&mut self.world) {
+                    self.faults.outage(&mut self.world);
+                }
             }
             Notice::Closed { session } => self.work.lost([session], &mut self.history),
             Notice::Timer { number } if number < self.work.count() as u64 => {
@@ -118,8 +137,9 @@ impl ClusterRun {
     }
 
     fn until_well(&mut self) -> Result<(), Stopped> {
-        let deadline_ns = self.world.time_ns() + WELL_NS_MAX;
-        while let Some(ailment) = self.world.ailment() {
+        let patience_ns = if self.plan.change_ms > 0 { CHANGED_NS_MAX } else { WELL_NS_MAX };
+        let deadline_ns = self.world.time_ns() + patience_ns;
+        while let Some(ailment) = self.ailment() {
             if self.world.time_ns() > deadline_ns {
                 return Err(format!("nothing is wrong any more, but {ailment}").into());
             }
@@ -127,6 +147,11 @@ impl ClusterRun {
         }
         // The cores tell each other.
         self.until(self.world.time_ns() + NANOS_PER_MS)
+    }
+
+    fn ailment(&self) -> Option<String> {
+        let busy = || self.operator.is_busy().then(|| format!("an operator waits: {:?}", self.operator));
+        self.world.ailment().or_else(busy).or_else(|| self.world.unsettled())
     }
 
     fn summary(&self, to_the_end: bool) -> Summary {
@@ -145,6 +170,8 @@ impl ClusterRun {
             disconnects,
             damages,
         } = self.faults.counters;
+        let OperatorCounters { added, drained, undone, removed, replaced, rebalanced } =
+            self.operator.counters;
         for (name, count) in [
             ("nodes killed", kills),
             ("all nodes killed", kills_of_all),
@@ -157,6 +184,14 @@ impl ClusterRun {
             ("clients that went away", disconnects),
             ("disks damaged", damages),
             ("journals given up", self.world.given_up),
+            ("nodes added", added),
+            ("nodes drained", drained),
+            ("drains undone", undone),
+            ("nodes removed", removed),
+            ("nodes replaced", replaced),
+            ("times rebalanced", rebalanced),
+            ("replicas begun by changes", self.world.begun),
+            ("replicas dropped by changes", self.world.dropped),
             ("streams made", self.world.net.made),
             ("streams broken", self.world.net.broken),
             ("messages between nodes", self.world.messages),

@@ -39,7 +39,7 @@ pub const READING_ERROR_MS: u64 = 6;
 const EVENTS_MAX: u64 = 12_000_000;
 
 /// A core of a node, by places.
-type At = (usize, usize);
+pub(super) type At = (usize, usize);
 
 #[derive(Debug)]
 enum Happening {
@@ -109,7 +109,7 @@ pub struct ClusterWorld {
     pub net: Net,
     /// What is held against them all the time.
     pub watch: Watch,
-    time_ns: u64,
+    pub(super) time_ns: u64,
     heap: Events<Happening>,
     /// What a turn puts out; kept for its room.
     outputs: Vec<Output>,
@@ -122,7 +122,7 @@ pub struct ClusterWorld {
     /// Events so far.
     pub events: u64,
     /// Nodes do not run before these virtual times.
-    paused_until_ns: Vec<u64>,
+    pub(super) paused_until_ns: Vec<u64>,
     /// Longest additional way between nodes, in nanoseconds, and how often a message has it.
     pub net_slow: (u64, u32),
     /// What the nodes' clocks can have shown.
@@ -131,6 +131,8 @@ pub struct ClusterWorld {
     pub tale: Tale,
     /// Text of what a core could not go on from, and which node it is of.
     pub fatal: Option<(usize, String)>,
+    /// Sessions that ended with their nodes.
+    pub(super) ended: Vec<SessionId>,
     /// Messages between nodes.
     pub messages: u64,
     /// Replicas that were rebuilt from a snapshot.
@@ -139,6 +141,16 @@ pub struct ClusterWorld {
     pub given_up: u64,
     /// The node whose disk was damaged and is not repaired yet: it may give up at any time.
     pub damaged: Option<usize>,
+    /// Nodes that are gone for good.
+    pub gone: Vec<bool>,
+    /// Nodes that know that they were removed: their processes are about to end.
+    pub(super) leaving: Vec<usize>,
+    pub(super) shape: NodeShape,
+    pub(super) seed: u64,
+    /// Replicas that began and ended by changes of the cluster.
+    pub begun: u64,
+    /// See above.
+    pub dropped: u64,
     /// Set to count a node's disk operations down to a [`Notice::CrashDue`].
     pub crash_at_operation: Option<(usize, u64)>,
 }
@@ -152,6 +164,7 @@ impl ClusterWorld {
             node: id(place),
             zone: "simulated".into(),
             http: String::new(),
+            address: String::new(),
             cores: shape.cores,
         };
         let address = |place: usize, core: u16| Address { node: id(place), core: CoreId(core) };
@@ -169,6 +182,12 @@ impl ClusterWorld {
             .collect();
         let mut world = Self {
             paused_until_ns: vec![0; nodes.len()],
+            gone: vec![false; nodes.len()],
+            leaving: Vec::new(),
+            shape: shape.clone(),
+            seed,
+            begun: 0,
+            dropped: 0,
             nodes,
             net,
             watch: Watch::default(),
@@ -185,6 +204,7 @@ impl ClusterWorld {
             clocks: Clocks::of_cluster(READING_ERROR_MS),
             tale: Tale::default(),
             fatal: None,
+            ended: Vec::new(),
             messages: 0,
             rebuilt: 0,
             given_up: 0,
@@ -364,11 +384,19 @@ impl ClusterWorld {
     fn dial(&mut self, pair: Pair) {
         let places = [pair.0, pair.1].map(|end| end.node.0 as usize - 1);
         let open = self.net.passes(places[0], places[1]) && self.net.passes(places[1], places[0]);
-        let alive = places.iter().all(|place| self.nodes[*place].is_running());
+        let alive = places.iter().all(|place| self.nodes[*place].is_running() && !self.gone[*place]);
+        if self.is_gone(pair) {
+            return;
+        }
+        let known = self.knows(places[0], pair.1.node) && self.knows(places[1], pair.0.node);
         let stream = self.net.stream(pair);
         if !open || !alive || stream.up != [false; 2] || stream.breaking {
             return;
         }
+        if !known {
+            return self.dial_later(pair);
+        }
+        let stream = self.net.stream(pair);
         stream.number += 1;
         stream.lost_from_ns = [None; 2];
         let number = stream.number;
@@ -384,6 +412,9 @@ impl ClusterWorld {
         let ends = [pair.0, pair.1];
         let (own, peer) = (ends[end], ends[1 - end]);
         let node = own.node.0 as usize - 1;
+        if self.is_gone(pair) {
+            return self.told_of_gone(own, peer, life);
+        }
         let stream = self.net.stream(pair);
         if stream.number != number {
             return;
@@ -424,7 +455,7 @@ impl ClusterWorld {
     /// What is not as it should be, if anything.
     #[must_use]
     pub fn ailment(&self) -> Option<String> {
-        for (place, node) in self.nodes.iter().enumerate() {
+        for (place, node) in self.nodes.iter().enumerate().filter(|(place, _)| !self.gone[*place]) {
             for (core, slot) in node.cores.iter().enumerate() {
                 let what = match &slot.core {
                     None => "is down",
@@ -432,7 +463,13 @@ impl ClusterWorld {
                     Some(_) if slot.disk.hangs_until_ns > self.time_ns => "has a disk that hangs",
                     Some(_) if self.is_paused(place) => "stands still",
                     Some(value) if !value.is_whole() => "is being repaired",
-                    Some(value) if !value.knows_all_leaders() => "does not know all leaders",
+                    Some(value) if !value.knows_all_leaders() => {
+                        return Some(format!(
+                            "node {} core {core} does not know all leaders: {}",
+                            place + 1,
+                            self.leaderless()
+                        ));
+                    }
                     Some(_) => continue,
                 };
                 return Some(format!("node {} core {core} {what}", place + 1));
@@ -508,6 +545,9 @@ impl ClusterWorld {
     fn arrive(&mut self, pair: Pair, end: usize, number: u64, sent_ns: u64, bytes: Bytes) {
         let ends = [pair.0, pair.1];
         let (from, to) = (ends[end], ends[1 - end]);
+        if self.is_gone(pair) {
+            return;
+        }
         let stream = self.net.stream(pair);
         if stream.number != number || stream.loses(end, sent_ns) {
             return;
@@ -540,6 +580,7 @@ impl ClusterWorld {
         }
         let Some(value) = slot.core.as_mut() else { return };
         let (rebuilt_before, given_up_before) = (value.rebuilt(), value.given_up());
+        let (begun_before, dropped_before) = value.replicas_moved();
         let mut outputs = core::mem::take(&mut self.outputs);
         while let Some(event) = slot.inbox.pop_front() {
             value.step(now, event, &mut outputs);
@@ -547,6 +588,8 @@ impl ClusterWorld {
         value.drain(now, &mut outputs);
         self.rebuilt += value.rebuilt() - rebuilt_before;
         self.given_up += value.given_up() - given_up_before;
+        self.begun += value.replicas_moved().0 - begun_before;
+        self.dropped += value.replicas_moved().1 - dropped_before;
         let wake = value.next_wake();
         let (low, high) = (self.clocks.low(self.time_ns), self.clocks.high(self.time_ns));
         let off = value.shown_time().filter(|time| !(low..=high).contains(time));
@@ -604,6 +647,18 @@ impl ClusterWorld {
                     self.schedule(at_ns, Happening::Board { to, life, shard, version, summary });
                 }
             }
+            Output::Members(members) => {
+                // The folder may lag: a node that ends in a moment has kept what it knew before.
+                let newer =
+                    self.nodes[node].members.as_ref().is_none_or(|known| known.version < members.version);
+                if core == 0 && newer && self.random.below(4) > 0 {
+                    self.nodes[node].members = Some(members);
+                }
+            }
+            Output::Removed => {
+                self.tale.tell(self.time_ns, || format!("node {} was removed", node + 1));
+                self.leaving.push(node);
+            }
             Output::Serving => self.nodes[node].cores[core].serving = true,
             Output::JournalBegun => self.nodes[node].cores[core].journal_begun = true,
             Output::Stopped => self.nodes[node].cores[core].stopped = true,
@@ -623,6 +678,9 @@ impl ClusterWorld {
 
     fn send_to_node(&mut self, from: Address, to: Address, message: &MeshMessage) {
         let (pair, end) = pair(from, to);
+        if self.gone[to.node.0 as usize - 1] || self.gone[from.node.0 as usize - 1] {
+            return;
+        }
         let stream = self.net.stream(pair);
         if !stream.up[end] || stream.loses(end, self.time_ns) {
             return;
@@ -643,7 +701,7 @@ impl ClusterWorld {
         }
     }
 
-    fn deliver(&mut self, at: At, event: Event) {
+    pub(super) fn deliver(&mut self, at: At, event: Event) {
         self.nodes[at.0].cores[at.1].inbox.push_back(event);
         let after_ns = self.random.below(TURN_DELAY_NS);
         self.schedule_turn(at, self.time_ns + after_ns);

@@ -3,11 +3,16 @@
 use super::{list, number, read_list};
 use crate::mesh::MeshMessage;
 use overtake_base::{Malformed, Reader, ShardId, UnixMillis, Writer};
+use overtake_queue::members::Members;
+use std::sync::Arc;
 
 const CLOCK_ASK: u8 = 19;
 const CLOCK: u8 = 20;
 const REPLICA_ASK: u8 = 21;
 const REPLICA_TOLD: u8 = 22;
+const MEMBERS: u8 = 23;
+const VOUCH_ASK: u8 = 24;
+const VOUCHED: u8 = 25;
 
 pub(super) fn encode(message: &MeshMessage, out: &mut Writer<'_>) {
     match message {
@@ -32,6 +37,15 @@ pub(super) fn encode(message: &MeshMessage, out: &mut Writer<'_>) {
             out.u64(wall.0);
             out.option(*time, |out, time| out.u64(time.0));
         }
+        MeshMessage::VouchAsk { shard, index } | MeshMessage::Vouched { shard, index } => {
+            out.u8(if matches!(message, MeshMessage::Vouched { .. }) { VOUCHED } else { VOUCH_ASK });
+            out.u16(shard.0);
+            out.u64(*index);
+        }
+        MeshMessage::Members { members } => {
+            out.u8(MEMBERS);
+            members.encode(out);
+        }
         _ => {}
     }
 }
@@ -49,6 +63,15 @@ pub(super) fn decode(kind: u8, input: &mut Reader<'_>) -> Result<MeshMessage, Ma
                 if term >= 1 << 62 { Err(Malformed("term")) } else { Ok((ShardId(shard), term, last)) }
             })?,
         },
+        VOUCH_ASK | VOUCHED => {
+            let (shard, index) = (ShardId(input.u16("shard")?), input.u64("index")?);
+            if kind == VOUCHED {
+                MeshMessage::Vouched { shard, index }
+            } else {
+                MeshMessage::VouchAsk { shard, index }
+            }
+        }
+        MEMBERS => MeshMessage::Members { members: Arc::new(Members::decode(input)?) },
         CLOCK_ASK => MeshMessage::ClockAsk { asked_ns: input.u64("asked")? },
         CLOCK => MeshMessage::Clock {
             asked_ns: input.u64("asked")?,

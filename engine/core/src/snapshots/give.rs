@@ -54,7 +54,7 @@ pub(crate) struct Reading {
     first: u64,
     from: u64,
     /// Their terms and, once read, their data.
-    entries: Vec<(u64, Option<Bytes>)>,
+    entries: Vec<(u64, Option<(EntryKind, Bytes)>)>,
     left: usize,
 }
 
@@ -98,7 +98,9 @@ impl Core {
 
     fn give_part(&mut self, to: Address, ask: SnapshotAsk) {
         let shard = ask.shard;
-        let Some((now_index, now_first)) = self.state_now(shard).filter(|(index, _)| *index > 0) else {
+        let hollow = self.group_mut(shard).is_none_or(|group| group.is_hollow());
+        let Some((now_index, now_first)) = self.state_now(shard).filter(|(index, _)| *index > 0 && !hollow)
+        else {
             return;
         };
         if let Some(group) = self.group_mut(shard) {
@@ -149,9 +151,10 @@ impl Core {
     fn take_state(&mut self, shard: ShardId, index: u64, first: u64) -> bool {
         let Some(term) = self.storage.entry_term(shard, index) else { return false };
         let mut state = Vec::new();
+        crate::state::encode(&self.replica_head(shard), &mut state);
         match (self.replicas.get(&shard), &self.host) {
             (Some(replica), _) => replica.machine.snapshot(&mut state),
-            (None, Some(host)) => state = host.directory.snapshot(),
+            (None, Some(host)) => state.extend_from_slice(&host.directory.snapshot()),
             (None, None) => return false,
         }
         let checksum = state_checksum(&state);
@@ -185,10 +188,10 @@ impl Core {
     }
 
     /// True where the entry was read for a part; none where it is gone.
-    pub(crate) fn part_read(&mut self, token: u64, index: u64, data: Option<&Bytes>) -> bool {
+    pub(crate) fn part_read(&mut self, token: u64, index: u64, data: Option<(EntryKind, &Bytes)>) -> bool {
         let Some(reading) = self.snapshots.readings.get_mut(&token) else { return false };
         if let Some((_, place)) = reading.entries.get_mut((index - reading.from) as usize) {
-            *place = data.cloned();
+            *place = data.map(|(kind, data)| (kind, data.clone()));
         }
         reading.left -= 1;
         if reading.left > 0 {
@@ -199,7 +202,8 @@ impl Core {
             return true;
         };
         let whole = (from..).zip(entries).map_while(|(index, (term, data))| {
-            Some(LogEntry { term, index, kind: EntryKind::Normal, data: data? })
+            let (kind, data) = data?;
+            Some(LogEntry { term, index, kind, data })
         });
         let entries: Vec<LogEntry> = whole.collect();
         if !entries.is_empty() {

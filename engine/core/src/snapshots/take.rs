@@ -221,7 +221,10 @@ impl Core {
         let Some(incoming) = self.snapshots.incoming.get_mut(&shard) else { return false };
         if incoming.blocks.is_none() {
             let state = incoming.state.as_ref().filter(|_| shard != ShardId::DIRECTORY);
-            let machine = state.and_then(|(_, state)| Machine::restore(shard, state).ok());
+            let machine = state.and_then(|(_, state)| {
+                let (_, state) = crate::state::split(state).ok()?;
+                Machine::restore(shard, state).ok()
+            });
             incoming.blocks = Some(machine.iter().flat_map(Machine::blocks).collect());
         }
         let Some(lanes) = self.storage.lanes() else { return true };
@@ -239,6 +242,7 @@ impl Core {
     pub(crate) fn is_closed(&self, shard: ShardId) -> bool {
         let incoming = self.snapshots.incoming.get(&shard);
         incoming.is_some_and(|incoming| matches!(incoming.phase, Phase::Closed | Phase::Writing))
+            || self.changes.is_going(shard)
     }
 
     /// Moves every snapshot on, out and in.
@@ -333,6 +337,7 @@ impl Core {
         if shard == ShardId::DIRECTORY {
             let host = self.recover_directory(found)?;
             self.replace_directory(host);
+            self.members_applied();
             return Ok(());
         }
         let mut replica = self.recover_replica(shard, found)?;

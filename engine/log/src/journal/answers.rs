@@ -23,6 +23,8 @@ pub struct EntryRead {
     pub shard: ShardId,
     /// The entry's index.
     pub index: u64,
+    /// What it is.
+    pub kind: u8,
     /// The entry's data.
     pub result: Result<Bytes, ReadError>,
 }

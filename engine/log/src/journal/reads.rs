@@ -48,7 +48,13 @@ impl Journal {
     pub(super) fn start_waiting_reads(&mut self, completed: &mut Completed, out: &mut Vec<DiskOperation>) {
         for WaitingRead { token, shard, index } in std::mem::take(&mut self.waiting_reads) {
             if !self.read_entry(shard, index, token, out) {
-                completed.reads.push(EntryRead { token, shard, index, result: Err(ReadError::Gone) });
+                completed.reads.push(EntryRead {
+                    token,
+                    shard,
+                    index,
+                    kind: 0,
+                    result: Err(ReadError::Gone),
+                });
             }
         }
     }
@@ -61,7 +67,7 @@ impl Journal {
         index: u64,
         place: Place,
         result: Result<DiskDone, DiskError>,
-    ) -> Result<Bytes, ReadError> {
+    ) -> Result<(u8, Bytes), ReadError> {
         // A released entry's segment may have been written anew while the read was under way.
         if self.shards.get(&shard).and_then(|shard| shard.get(index)) != Some(&place) {
             return Err(ReadError::Gone);
@@ -82,9 +88,9 @@ impl Journal {
         let mut reader = Reader::new(&block[skip..]);
         match Record::decode(&mut reader) {
             Ok(
-                Record::Entry { shard: found, index: at, term, data, .. }
-                | Record::Staged { shard: found, index: at, term, data, .. },
-            ) if (found, at, term) == (shard, index, place.term) => Ok(codec::share(&block, data)),
+                Record::Entry { shard: found, index: at, term, kind, data }
+                | Record::Staged { shard: found, index: at, term, kind, data },
+            ) if (found, at, term) == (shard, index, place.term) => Ok((kind, codec::share(&block, data))),
             Ok(_) => Err(damaged("another record is in its place")),
             Err(malformed) => Err(damaged(malformed.0)),
         }

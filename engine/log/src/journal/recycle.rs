@@ -13,6 +13,24 @@ impl Journal {
         self.shards.get(&shard).is_none_or(|shard| highest >= shard.released)
     }
 
+    /// Nothing of the shard is needed any more but its hard state: its newest checkpoint says that it is not here.
+    pub fn forget(&mut self, shard: ShardId) {
+        self.trim_staged(shard, 0);
+        self.release_before(shard, u64::MAX);
+    }
+
+    /// A shard that was forgotten comes back by a snapshot, whose entries may be older than some that were here.
+    pub fn expect_anew(&mut self, shard: ShardId) {
+        self.shards.entry(shard).or_default().released = 0;
+    }
+
+    /// Term, vote and commit, as last appended.
+    #[must_use]
+    pub fn hard_state(&self, shard: ShardId) -> Option<(u64, u64, u64)> {
+        let HardState { term, vote, commit } = self.shards.get(&shard)?.hard_state?;
+        Some((term, vote, commit))
+    }
+
     /// Frees the oldest segments that nothing needs. A hard state whose only copy is in one is appended again; the
     /// segment is free when that copy is durable.
     pub(super) fn recycle(&mut self) {

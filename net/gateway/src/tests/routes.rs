@@ -336,8 +336,21 @@ fn operators_see_cluster_health_readiness_and_metrics() {
     let canned = Canned::new(|request| {
         Answer::Response(match request {
             Request::Cluster => Response::Cluster {
-                nodes: vec![NodeStatus { id: 1, zone: "a".into(), http: "h:1".into(), alive: true }],
-                shards: vec![ShardStatus { shard: 0, leader: None, replicas: vec![1, 2] }],
+                nodes: vec![NodeStatus {
+                    id: 1,
+                    zone: "a".into(),
+                    http: "h:1".into(),
+                    alive: true,
+                    state: NodeState::Active,
+                    replicas: 2,
+                }],
+                shards: vec![ShardStatus {
+                    shard: 0,
+                    leader: None,
+                    replicas: vec![1, 2],
+                    adding: Some(3),
+                    removing: None,
+                }],
             },
             Request::Ready => Response::Readiness { not_ready: vec![] },
             Request::Metrics => Response::Metrics {
@@ -352,8 +365,8 @@ fn operators_see_cluster_health_readiness_and_metrics() {
         })
     });
     let want = json!({
-        "nodes": [{ "id": 1, "zone": "a", "http": "h:1", "alive": true }],
-        "shards": [{ "shard": 0, "leader": null, "replicas": [1, 2] }]
+        "nodes": [{ "id": 1, "zone": "a", "http": "h:1", "alive": true, "state": "active", "replicas": 2 }],
+        "shards": [{ "shard": 0, "leader": null, "replicas": [1, 2], "adding": 3, "removing": null }]
     });
     assert_eq!(ask(&canned, "GET /v1/cluster", "").json(), want);
     assert_eq!(ask(&canned, "GET /healthz", "").json(), json!({ "status": "ok" }));

@@ -220,6 +220,24 @@ impl PeerTransport {
         }
     }
 
+    /// These are the other nodes from now on. Who is among them no more keeps a link that is up for as long as it holds, and
+    /// gets no other.
+    pub fn set_nodes(&mut self, now: Instant, nodes: Vec<PeerNode>) {
+        self.nodes.retain(|node, _| nodes.iter().any(|peer| peer.node == *node));
+        for PeerNode { node, cores, address, store } in nodes {
+            if self.nodes.contains_key(&node) {
+                continue;
+            }
+            self.nodes.insert(node, Node { cores, address, store });
+            for peer in (0..cores).map(|core| PeerId { node, core: CoreId(core) }) {
+                self.links.entry(peer).or_default();
+                if self.dials(peer) {
+                    self.dial_at(peer, now);
+                }
+            }
+        }
+    }
+
     /// Whether this side dials.
     fn dials(&self, peer: PeerId) -> bool {
         self.hello.node < peer.node
@@ -581,7 +599,7 @@ impl PeerTransport {
         }
         let Some(node) = self.nodes.get(&hello.node) else {
             return Err(format!(
-                "node {} is not among the peers that node {} was told of",
+                "node {} is not in the cluster as node {} knows it: it has yet to join, or was removed",
                 hello.node, own.node
             ));
         };

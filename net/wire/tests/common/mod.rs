@@ -143,6 +143,7 @@ pub fn request() -> impl Strategy<Value = Request> {
         peek(),
         redrive(),
         prop_oneof![Just(Request::Cluster), Just(Request::Ready), Just(Request::Metrics)],
+        cluster_change().prop_map(Request::ChangeCluster),
     ]
 }
 
@@ -271,15 +272,43 @@ fn stats() -> BoxedStrategy<Response> {
         .boxed()
 }
 
+fn cluster_change() -> BoxedStrategy<ClusterChange> {
+    let new = (any::<u64>(), text(), text(), text(), any::<u16>())
+        .prop_map(|(id, zone, address, http, cores)| NewNode { id, zone, address, http, cores });
+    prop_oneof![
+        new.prop_map(ClusterChange::Add),
+        (any::<u64>(), any::<bool>(), any::<bool>()).prop_map(|(node, undo, force)| ClusterChange::Drain {
+            node,
+            undo,
+            force
+        }),
+        (any::<u64>(), any::<bool>()).prop_map(|(node, force)| ClusterChange::Remove { node, force }),
+        (any::<u64>(), any::<u64>()).prop_map(|(dead, new)| ClusterChange::Replace { dead, new }),
+        Just(ClusterChange::Rebalance),
+    ]
+    .boxed()
+}
+
 fn cluster() -> BoxedStrategy<Response> {
-    let node = (any::<u64>(), text(), text(), any::<bool>()).prop_map(|(id, zone, http, alive)| NodeStatus {
-        id,
-        zone,
-        http,
-        alive,
-    });
-    let shard = (any::<u16>(), of(any::<u64>()), vec(any::<u64>(), 0..4))
-        .prop_map(|(shard, leader, replicas)| ShardStatus { shard, leader, replicas });
+    let state = prop_oneof![
+        Just(NodeState::Joining),
+        Just(NodeState::Active),
+        Just(NodeState::Draining),
+        Just(NodeState::Lost)
+    ];
+    let node = (any::<u64>(), text(), text(), any::<bool>(), state, any::<u32>()).prop_map(
+        |(id, zone, http, alive, state, replicas)| NodeStatus { id, zone, http, alive, state, replicas },
+    );
+    let node_id = || of(any::<u64>());
+    let shard = (any::<u16>(), node_id(), vec(any::<u64>(), 0..4), node_id(), node_id()).prop_map(
+        |(shard, leader, replicas, adding, removing)| ShardStatus {
+            shard,
+            leader,
+            replicas,
+            adding,
+            removing,
+        },
+    );
     (vec(node, 0..4), vec(shard, 0..4))
         .prop_map(|(nodes, shards)| Response::Cluster { nodes, shards })
         .boxed()

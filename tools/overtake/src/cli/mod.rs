@@ -2,6 +2,7 @@
 //! `run`.
 
 pub mod cert;
+pub mod cluster;
 pub mod dlq;
 pub mod inspect;
 pub mod messages;
@@ -77,8 +78,18 @@ pub enum Command {
 /// `overtake cluster …`
 #[derive(Subcommand, Debug)]
 pub enum ClusterCommand {
-    /// Show nodes and shards
+    /// Show nodes, shards, and replicas that are moving
     Status(With<NoArgs>),
+    /// Add a node, before it is started with --join; it also adds itself then
+    Add(With<cluster::AddArgs>),
+    /// Let a node give away all that it leads and holds, so that it can be removed; waits until it is done
+    Drain(With<cluster::DrainArgs>),
+    /// Remove a node that is drained, or, with --force, one that is dead and will not come back
+    Remove(With<cluster::RemoveArgs>),
+    /// Put a new node in the place of one that lost its disk
+    Replace(With<cluster::ReplaceArgs>),
+    /// Spread replicas evenly over the nodes; waits until it is done
+    Rebalance(With<cluster::RebalanceArgs>),
 }
 
 /// A command without arguments of its own.

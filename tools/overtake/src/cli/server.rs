@@ -48,6 +48,13 @@ pub struct MemberArgs {
     /// default. Give one for each, the same on all nodes
     #[arg(long, value_name = "ID@HOST:PORT[/ZONE,CORES,HTTP]", value_parser = values::peer)]
     pub peer: Vec<Peer>,
+    /// Join the cluster of this server (its --quic address; several, separated by commas), with an empty data folder, in the
+    /// place of --peer. A node that has joined finds the others by what it was told
+    #[arg(long, value_name = "HOST:PORT", value_delimiter = ',', value_parser = values::host_and_port)]
+    pub join: Vec<String>,
+    /// Where the other nodes reach this one [default: --peer-listen, where that names an address]
+    #[arg(long, value_name = "HOST:PORT", value_parser = values::host_and_port)]
+    pub peer_advertise: Option<String>,
     /// Where this node listens for the others, UDP; core N has the port N above [default: the IP of --quic, port 7402]
     #[arg(long, value_name = "IP:PORT", value_parser = values::address)]
     pub peer_listen: Option<SocketAddr>,

@@ -27,6 +27,9 @@ pub struct ConfigFile {
     pub node_id: Option<u64>,
     #[serde(default, deserialize_with = "member::zone")]
     pub zone: Option<String>,
+    #[serde(default)]
+    pub join: Vec<String>,
+    pub peer_advertise: Option<String>,
     pub peer_listen: Option<SocketAddr>,
     pub cert_dir: Option<PathBuf>,
     pub client_certificates: Option<bool>,
@@ -225,6 +228,8 @@ mod tests {
             auto_create,
             node_id,
             zone,
+            join,
+            peer_advertise,
             peer_listen,
             cert_dir,
             client_certificates,
@@ -235,6 +240,7 @@ mod tests {
         assert!(data.is_some() && http.is_some() && quic.is_some() && cores.is_some());
         assert_eq!((shards, auto_create), (Some(8), Some(false)));
         assert_eq!(client_certificates, Some(false));
+        assert!(join.len() == 1 && peer_advertise.is_some());
         assert!(node_id.is_some() && zone.is_some() && peer_listen.is_some() && cert_dir.is_some());
         let Peer { id, address: _, zone, cores, http } = peers[0].get_ref();
         assert!(*id > 0 && zone.is_some() && cores.is_some() && http.is_some());

@@ -45,6 +45,10 @@ pub struct Member {
     pub node_id: u64,
     /// The other nodes.
     pub peers: Vec<Peer>,
+    /// Servers of the cluster that it joins.
+    pub join: Vec<String>,
+    /// Where the others reach it; empty where that is not known.
+    pub advertise: String,
     /// Where its core 0 listens for them.
     pub peer_listen: SocketAddr,
     /// Folder of its certificates.
@@ -57,19 +61,25 @@ impl Member {
     /// What flags (or in their place the file) make of a node that listens on `quic`: none for a node by itself.
     pub fn resolve(flags: MemberArgs, file: MemberArgs, quic: SocketAddr) -> Result<Option<Self>, Failure> {
         let peers = if flags.peer.is_empty() { file.peer } else { flags.peer };
+        let join = if flags.join.is_empty() { file.join } else { flags.join };
+        let advertise = flags.peer_advertise.or(file.peer_advertise);
         let node_id = flags.node_id.or(file.node_id);
         let listen = flags.peer_listen.or(file.peer_listen);
         let cert_dir = flags.cert_dir.or(file.cert_dir);
         let client_certificates = flags.client_certificates || file.client_certificates;
         let wrong = |text: &str| Err(Failure::usage(text));
         let Some(node_id) = node_id else {
-            if peers.is_empty() && listen.is_none() && cert_dir.is_none() && !client_certificates {
+            let nothing = peers.is_empty() && join.is_empty() && advertise.is_none();
+            if nothing && listen.is_none() && cert_dir.is_none() && !client_certificates {
                 return Ok(None);
             }
             return wrong("a node of a cluster needs its own id: --node-id");
         };
-        if peers.is_empty() {
-            return wrong("--node-id is for a node of a cluster: name the other nodes with --peer");
+        if peers.is_empty() == join.is_empty() {
+            return wrong(
+                "--node-id is for a node of a cluster: name the other nodes with --peer, or a server of the cluster that \
+                 it is to join with --join",
+            );
         }
         if peers.len() >= NODES_MAX {
             return Err(Failure::usage(format!("a cluster has at most {NODES_MAX} nodes")));
@@ -85,8 +95,14 @@ impl Member {
         if peer_listen.port() == 0 {
             return wrong("--peer-listen needs a port: the other nodes must know it");
         }
+        let known =
+            || if peer_listen.ip().is_unspecified() { String::new() } else { peer_listen.to_string() };
+        let advertise = advertise.unwrap_or_else(known);
+        if !join.is_empty() && advertise.is_empty() {
+            return wrong("say where the other nodes reach this one: --peer-advertise HOST:PORT");
+        }
         let cert_dir = cert_dir.unwrap_or_else(|| CERT_DIR.into());
-        Ok(Some(Self { node_id, peers, peer_listen, cert_dir, client_certificates }))
+        Ok(Some(Self { node_id, peers, join, advertise, peer_listen, cert_dir, client_certificates }))
     }
 }
 
@@ -140,6 +156,15 @@ mod tests {
         for (flags, text) in [
             (MemberArgs { node_id: None, ..args(1, &["2@a:1"]) }, "--node-id"),
             (args(1, &[]), "--peer"),
+            (MemberArgs { join: vec!["h:1".into()], ..args(1, &["2@a:1"]) }, "--join"),
+            (
+                MemberArgs {
+                    join: vec!["h:1".into()],
+                    peer_listen: Some(([0, 0, 0, 0], 1).into()),
+                    ..args(1, &[])
+                },
+                "--peer-advertise",
+            ),
             (args(1, &["1@a:1"]), "named twice"),
             (args(1, &["2@a:1", "2@b:1"]), "named twice"),
             (

@@ -61,6 +61,8 @@ impl Node {
             node_id: file.node_id,
             zone: None,
             peer: file.peers.into_iter().map(toml::Spanned::into_inner).collect(),
+            join: file.join,
+            peer_advertise: file.peer_advertise,
             peer_listen: file.peer_listen,
             cert_dir: file.cert_dir,
             client_certificates: file.client_certificates.unwrap_or(false),

@@ -1,6 +1,7 @@
 //! What each command does: connects where it must, asks, shows the answer, and says how it ended.
 
 mod cert;
+mod cluster;
 mod dev;
 mod dlq;
 mod enqueue;
@@ -53,7 +54,14 @@ fn dispatch(command: Command) -> Outcome {
         Command::Inspect(args) => inspect(args),
         Command::Cancel(with) => ask(with, look::cancel),
         Command::Dlq(command) => dlq::run(command),
-        Command::Cluster(ClusterCommand::Status(with)) => ask(with, look::cluster),
+        Command::Cluster(command) => match command {
+            ClusterCommand::Status(with) => ask(with, look::cluster),
+            ClusterCommand::Add(with) => ask(with, cluster::add),
+            ClusterCommand::Drain(with) => ask(with, cluster::drain),
+            ClusterCommand::Remove(with) => ask(with, cluster::remove),
+            ClusterCommand::Replace(with) => ask(with, cluster::replace),
+            ClusterCommand::Rebalance(with) => ask(with, cluster::rebalance),
+        },
     }
 }
 

@@ -114,6 +114,8 @@ fn cluster(member: &Member) -> ClusterOptions {
     ClusterOptions {
         node: NodeId(member.node_id),
         peers: member.peers.iter().map(peer).collect(),
+        join: member.join.clone(),
+        advertise: member.advertise.clone(),
         peer_listen: member.peer_listen,
         cert_dir: member.cert_dir.clone(),
         client_certificates: member.client_certificates,
@@ -293,6 +295,8 @@ mod tests {
         let expected = ClusterOptions {
             node: NodeId(1),
             peers,
+            join: Vec::new(),
+            advertise: "10.0.0.1:9".into(),
             peer_listen: ([10, 0, 0, 1], 9).into(),
             cert_dir: "/c".into(),
             client_certificates: true,

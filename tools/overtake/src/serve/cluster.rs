@@ -3,17 +3,17 @@
 
 use super::{ClusterOptions, PeerOptions, ServeError};
 use crate::certificates::NodeCertificates;
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use overtake_base::hash;
+use core::sync::atomic::{AtomicU64, Ordering};
 use overtake_base::limits::CORES_MAX;
-use overtake_base::{CoreId, NodeId, Writer};
+use overtake_base::{CoreId, NodeId};
 use overtake_core::PeerConfig as CorePeer;
 use overtake_core::cluster::ClusterMap;
+use overtake_queue::members::Members;
 use overtake_transport::peer::{PeerConfig, PeerNode};
 use overtake_wire::peer::PeerHello;
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Time between two look-ups of names.
@@ -57,14 +57,15 @@ fn look_up(address: &str) -> Option<SocketAddr> {
     all.first().copied()
 }
 
-/// Looks names up for as long as the node runs. `roused` is called when an address changed.
+/// Looks names up for as long as the node runs, and again when others are named. `roused` is called when an address changed.
 pub(super) async fn keep_looking_up(
     addresses: Arc<PeerAddresses>,
-    peers: Vec<PeerOptions>,
+    mut named: tokio::sync::watch::Receiver<Vec<PeerOptions>>,
     roused: impl Fn() + Send + Sync + 'static,
 ) {
     let roused = Arc::new(roused);
     loop {
+        let peers = named.borrow_and_update().clone();
         let (addresses, names, ring) = (addresses.clone(), peers.clone(), roused.clone());
         // It may take seconds, and must hold up nobody.
         let looked_up = tokio::task::spawn_blocking(move || {
@@ -77,37 +78,46 @@ pub(super) async fn keep_looking_up(
         if looked_up.await.is_err() {
             return;
         }
-        if peers.iter().all(|peer| peer.address.parse::<SocketAddr>().is_ok()) {
+        let moves = peers.iter().any(|peer| peer.address.parse::<SocketAddr>().is_err());
+        let changed = tokio::select! {
+            changed = named.changed() => changed,
+            () = tokio::time::sleep(LOOK_UP_EVERY), if moves => Ok(()),
+        };
+        if changed.is_err() {
             return;
         }
-        tokio::time::sleep(LOOK_UP_EVERY).await;
     }
 }
 
 /// Links that are up, by node, all cores together.
-pub(super) struct Links(BTreeMap<NodeId, AtomicUsize>);
+#[derive(Default)]
+pub(super) struct Links(Mutex<BTreeMap<NodeId, usize>>);
 
 impl Links {
-    pub(super) fn new(peers: &[PeerOptions]) -> Self {
-        Self(peers.iter().map(|peer| (peer.node, AtomicUsize::new(0))).collect())
+    fn all(&self) -> MutexGuard<'_, BTreeMap<NodeId, usize>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// These are the other nodes from now on.
+    pub(super) fn expect(&self, nodes: impl IntoIterator<Item = NodeId>) {
+        let mut all = self.all();
+        let before = core::mem::take(&mut *all);
+        all.extend(nodes.into_iter().map(|node| (node, before.get(&node).copied().unwrap_or(0))));
     }
 
     pub(super) fn up(&self, node: NodeId) {
-        if let Some(links) = self.0.get(&node) {
-            links.fetch_add(1, Ordering::Relaxed);
-        }
+        *self.all().entry(node).or_default() += 1;
     }
 
     pub(super) fn down(&self, node: NodeId) {
-        if let Some(links) = self.0.get(&node) {
-            links.fetch_sub(1, Ordering::Relaxed);
+        if let Some(links) = self.all().get_mut(&node) {
+            *links = links.saturating_sub(1);
         }
     }
 
     /// Nodes without a link.
     pub(super) fn away(&self) -> Vec<NodeId> {
-        let away = self.0.iter().filter(|(_, links)| links.load(Ordering::Relaxed) == 0);
-        away.map(|(node, _)| *node).collect()
+        self.all().iter().filter(|(_, links)| **links == 0).map(|(node, _)| *node).collect()
     }
 }
 
@@ -119,6 +129,10 @@ pub(super) struct Cluster {
     pub(super) links: Arc<Links>,
     /// Data folders of the others, as they were seen before.
     pub(super) stores: BTreeMap<NodeId, u128>,
+    /// The cluster as this node knew it last.
+    pub(super) members: Option<Arc<Members>>,
+    /// The other nodes' names, to be looked up.
+    pub(super) names: tokio::sync::watch::Sender<Vec<PeerOptions>>,
 }
 
 impl Cluster {
@@ -126,12 +140,21 @@ impl Cluster {
         options: &ClusterOptions,
         certificates: NodeCertificates,
         stores: BTreeMap<NodeId, u128>,
+        members: Option<Arc<Members>>,
     ) -> Self {
+        let peers = match &members {
+            Some(members) => names(options, members),
+            None => options.peers.clone(),
+        };
+        let links = Links::default();
+        links.expect(peers.iter().map(|peer| peer.node));
         Self {
+            names: tokio::sync::watch::Sender::new(peers),
+            members,
             options: options.clone(),
             certificates,
             addresses: Arc::default(),
-            links: Arc::new(Links::new(&options.peers)),
+            links: Arc::new(links),
             stores,
         }
     }
@@ -156,6 +179,7 @@ impl Cluster {
             node: peer.node,
             zone: peer.zone.clone(),
             http: peer.http.clone(),
+            address: peer.address.clone(),
             cores: peer.cores.unwrap_or(own_cores).min(CORES_MAX),
         };
         self.options.peers.iter().map(peer).collect()
@@ -170,20 +194,12 @@ impl Cluster {
         seed: [u8; 32],
         wall: overtake_base::UnixMillis,
     ) -> PeerConfig {
-        let others = map.nodes().filter(|(node, _)| *node != hello.node);
         PeerConfig {
             hello,
             certificates: self.certificates.chain.clone(),
             private_key: self.certificates.key.clone(),
             authorities: self.certificates.authorities.clone(),
-            nodes: others
-                .map(|(node, entry)| PeerNode {
-                    node,
-                    cores: entry.cores,
-                    address: None,
-                    store: self.stores.get(&node).copied(),
-                })
-                .collect(),
+            nodes: peer_nodes(map.members(), hello.node, |node| self.stores.get(&node).copied()),
             secret,
             seed,
             wall,
@@ -191,37 +207,43 @@ impl Cluster {
     }
 }
 
-/// What a node was told of nodes and shards, as a hash: replicas are placed by it, so all nodes must be told the same.
-pub(super) fn fingerprint(map: &ClusterMap, shards: u16) -> u64 {
-    let mut bytes = Vec::new();
-    let mut out = Writer(&mut bytes);
-    out.u16(shards);
-    for (node, entry) in map.nodes() {
-        out.u64(node.0);
-        out.u16(entry.cores);
-        out.str(&entry.zone);
-    }
-    hash::stable(&bytes)
+/// The other nodes, for the links of a core.
+pub(super) fn peer_nodes(
+    members: &Members,
+    own: NodeId,
+    store: impl Fn(NodeId) -> Option<u128>,
+) -> Vec<PeerNode> {
+    let others = members.nodes.iter().filter(|(node, _)| **node != own);
+    others
+        .map(|(node, member)| PeerNode {
+            node: *node,
+            cores: member.cores,
+            address: None,
+            store: store(*node),
+        })
+        .collect()
+}
+
+/// Where the other nodes are: as this one was configured, else as the cluster knows.
+pub(super) fn names(options: &ClusterOptions, members: &Members) -> Vec<PeerOptions> {
+    let others = members.nodes.iter().filter(|(node, _)| **node != options.node);
+    others
+        .map(|(node, member)| PeerOptions {
+            node: *node,
+            address: match options.peers.iter().find(|peer| peer.node == *node) {
+                Some(peer) => peer.address.clone(),
+                None => member.address.to_string(),
+            },
+            zone: member.zone.to_string(),
+            cores: Some(member.cores),
+            http: member.http.to_string(),
+        })
+        .collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use overtake_core::cluster::MapNode;
-
-    #[test]
-    fn the_fingerprint_is_of_what_places_replicas() {
-        let node = |zone: &str, cores, http: &str| MapNode { zone: zone.into(), http: http.into(), cores };
-        let of = |second, shards| {
-            let nodes = BTreeMap::from([(NodeId(1), node("a", 2, "x")), (NodeId(2), second)]);
-            fingerprint(&ClusterMap::new(nodes, shards), shards)
-        };
-        let same = of(node("b", 2, "y"), 8);
-        assert_eq!(of(node("b", 2, "elsewhere"), 8), same, "an address places nothing");
-        for other in [of(node("a", 2, "y"), 8), of(node("b", 1, "y"), 8), of(node("b", 2, "y"), 9)] {
-            assert_ne!(other, same);
-        }
-    }
 
     #[test]
     fn addresses_are_taken_over_when_they_change() {
@@ -246,11 +268,12 @@ mod tests {
 
     #[test]
     fn links_are_counted() {
-        let links =
-            Links(BTreeMap::from([(NodeId(2), AtomicUsize::new(0)), (NodeId(3), AtomicUsize::new(0))]));
+        let links = Links::default();
+        links.expect([2, 3, 4].map(NodeId));
         links.up(NodeId(2));
         links.up(NodeId(2));
         links.down(NodeId(2));
+        links.expect([2, 3].map(NodeId));
         assert_eq!(links.away(), [NodeId(3)]);
     }
 }

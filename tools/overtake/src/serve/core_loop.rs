@@ -251,11 +251,11 @@ impl CoreLoop {
         let mut outputs = core::mem::take(&mut self.outputs);
         outputs.sort_by_key(|output| match output {
             Output::Fatal(_) => 0,
-            Output::JournalBegun => 1,
+            Output::JournalBegun | Output::Members(_) => 1,
             Output::Publish { .. } => 2,
             Output::Mesh { .. } | Output::Disk(_) => 3,
             Output::Frame { .. } | Output::CloseSession { .. } => 4,
-            Output::Warning(_) | Output::Serving | Output::Stopped => 5,
+            Output::Warning(_) | Output::Serving | Output::Stopped | Output::Removed => 5,
         });
         for output in outputs.drain(..) {
             match output {
@@ -281,6 +281,16 @@ impl CoreLoop {
                     tracing::debug!(session = session.0, code, reason, "session closed by the core");
                     self.transport.close_session(session.0, code);
                 }
+                Output::Members(members) => {
+                    if let Some(peers) = &mut self.peers {
+                        peers.set_members(instant, &members);
+                    }
+                    if self.id == CoreId(0) {
+                        // The receiver is gone only where the node has ended.
+                        let _ = self.shared.reports.send(Report::Members(members));
+                    }
+                }
+                Output::Removed => drop(self.shared.reports.send(Report::Removed)),
                 Output::Warning(text) => tracing::warn!("{text}"),
                 // The receiver is gone only where the node has ended.
                 Output::Serving => drop(self.shared.reports.send(Report::Serving)),

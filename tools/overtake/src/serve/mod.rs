@@ -7,6 +7,7 @@
 
 mod cluster;
 mod core_loop;
+mod join;
 mod mesh;
 mod node;
 mod peers;
@@ -58,6 +59,10 @@ pub struct ClusterOptions {
     pub node: NodeId,
     /// The other nodes.
     pub peers: Vec<PeerOptions>,
+    /// Servers of the cluster that it joins.
+    pub join: Vec<String>,
+    /// Where the others reach it; empty where that is not known.
+    pub advertise: String,
     /// Where its core 0 listens for them; core *n* listens *n* ports above.
     pub peer_listen: SocketAddr,
     /// Folder of its certificates.
@@ -130,6 +135,13 @@ pub enum ServeError {
         /// Why.
         detail: String,
     },
+    /// The cluster does not take the node.
+    Join {
+        /// Why.
+        detail: String,
+    },
+    /// The node is none of its cluster any more.
+    Removed,
     /// What was under way did not end in time.
     StopTimeout,
 }
@@ -153,6 +165,10 @@ impl fmt::Display for ServeError {
             Self::Peers { detail } => f.write_str(detail),
             Self::File { path, error } => write!(f, "{}: {error}", path.display()),
             Self::Core { core, detail } => write!(f, "core {core} cannot start: {detail}"),
+            Self::Join { detail } => write!(f, "cannot join the cluster: {detail}"),
+            Self::Removed => f.write_str(
+                "this node was removed from its cluster: its data folder can be deleted; to come back it needs a new id",
+            ),
             Self::StopTimeout => f.write_str("stopped by force: requests were still under way"),
         }
     }

@@ -1,7 +1,8 @@
 //! Starts the threads of a node, says when they serve, and ends them.
 
-use super::cluster::{Cluster, fingerprint, keep_looking_up};
+use super::cluster::{Cluster, keep_looking_up, names};
 use super::core_loop::{self, CoreParts};
+use super::join::join;
 use super::mesh::Mesh;
 use super::peers::PeerParts;
 use super::secrets::{self, Secrets};
@@ -19,9 +20,11 @@ use overtake_core::cluster::ClusterMap;
 use overtake_core::{AnswerConfig, ColdConfig, CoreConfig, ScrubConfig};
 use overtake_device::{
     FolderError, Membership, SHARDS_DEFAULT, SHARDS_DEFAULT_CLUSTER, StoreIdentity, claim_folder,
-    core_folder, lock_folder, open_store, read_peers, write_peers,
+    core_folder, cores_of_machine, lock_folder, open_store, read_cluster, read_peers, write_cluster,
+    write_peers,
 };
 use overtake_gateway::{GatewayHandle, GatewayOptions};
+use overtake_queue::members::Members;
 use overtake_transport::{AdmissionLimits, TransportConfig};
 use overtake_wire::peer::PeerHello;
 use std::collections::BTreeMap;
@@ -65,6 +68,10 @@ pub(super) enum Report {
     Failed(CoreId, String),
     /// It has a link to a node, whose data folder has this identity.
     PeerSeen(NodeId, u128),
+    /// The cluster is another one.
+    Members(Arc<Members>),
+    /// The node was removed from it.
+    Removed,
 }
 
 /// Says that a core failed unless its loop came to run: what the executor says of itself is known only when its thread
@@ -151,9 +158,11 @@ async fn run_node(
     // From here on a signal is waited for instead of ending the process.
     let mut signals = Signals::new()?;
     let _lock = lock_folder(&options.data)?;
-    let cluster = open_cluster(options)?.map(Arc::new);
+    let cluster = open_cluster(options).await?.map(Arc::new);
     let shards_new = if cluster.is_some() { SHARDS_DEFAULT_CLUSTER } else { SHARDS_DEFAULT };
-    let identity = open_store(&options.data, options.cores, options.shards, shards_new)?;
+    let told = cluster.as_ref().and_then(|cluster| cluster.members.as_ref());
+    let shards = told.map(|members| members.shards.len() as u16).or(options.shards);
+    let identity = open_store(&options.data, options.cores, shards, shards_new)?;
     let quic = overtake_udp::claim(options.quic)
         .map_err(|error| ServeError::Quic { address: options.quic, error })?;
     if let Some(cluster) = &cluster {
@@ -179,8 +188,8 @@ async fn run_node(
     });
     if let Some(cluster) = &cluster {
         let rouse = shared.clone();
-        let peers = cluster.options.peers.clone();
-        tokio::spawn(keep_looking_up(cluster.addresses.clone(), peers, move || rouse.ring_all()));
+        let named = cluster.names.subscribe();
+        tokio::spawn(keep_looking_up(cluster.addresses.clone(), named, move || rouse.ring_all()));
     }
     let threads = start_cores(options, identity, &addresses, &secrets, cluster.as_deref(), &shared)?;
     let mut watch = ReportWatch::new(options, cluster.as_deref(), identity.cores);
@@ -188,8 +197,15 @@ async fn run_node(
         tokio::select! {
             report = reported.recv() => {
                 // Some: `shared` holds a sender.
-                if report.map_or(Ok(false), |report| watch.take(report))? {
-                    on_event(NodeEvent::Ready(&addresses));
+                match report.map_or(Ok(false), |report| watch.take(report)) {
+                    Ok(true) => on_event(NodeEvent::Ready(&addresses)),
+                    Ok(false) => {}
+                    // What is under way here is answered yet.
+                    Err(ServeError::Removed) => {
+                        stop(gateway, threads, &shared).await?;
+                        return Err(ServeError::Removed);
+                    }
+                    Err(error) => return Err(error),
                 }
             }
             () = tokio::time::sleep_until(watch.complain_at.into()), if watch.is_waiting() => {
@@ -250,13 +266,23 @@ impl<'a> ReportWatch<'a> {
                 }
             }
             Report::PeerSeen(..) => {}
+            Report::Members(members) => {
+                if let Some(cluster) = self.cluster {
+                    cluster.names.send_replace(names(&cluster.options, &members));
+                }
+                // Known for as long as the process lives, and told again after that.
+                if let Err(error) = write_cluster(&self.options.data, &members.to_bytes()) {
+                    tracing::warn!("what the cluster is like now cannot be remembered: {error}");
+                }
+            }
+            Report::Removed => return Err(ServeError::Removed),
         }
         Ok(false)
     }
 }
 
 /// What the node needs to be one of a cluster; checks that its data folder and its certificates are its own.
-fn open_cluster(options: &ServeOptions) -> Result<Option<Cluster>, ServeError> {
+async fn open_cluster(options: &ServeOptions) -> Result<Option<Cluster>, ServeError> {
     let Some(asked) = &options.cluster else {
         claim_folder(&options.data, None)?;
         return Ok(None);
@@ -269,7 +295,20 @@ fn open_cluster(options: &ServeOptions) -> Result<Option<Cluster>, ServeError> {
     let cluster = certificates.cluster;
     claim_folder(&options.data, Some(Membership { node: asked.node, cluster }))?;
     let stores = read_peers(&options.data)?;
-    Ok(Some(Cluster::new(asked, certificates, stores)))
+    let known = read_cluster(&options.data)?;
+    let members = match known {
+        Some(bytes) => Some(Members::of_bytes(&bytes).map_err(|error| ServeError::Join {
+            detail: format!("what the data folder says of the cluster cannot be read: {error}"),
+        })?),
+        None if asked.join.is_empty() => None,
+        None => {
+            let cores = options.cores.unwrap_or_else(cores_of_machine);
+            let members = join(options, asked, &certificates, cores).await?;
+            write_cluster(&options.data, &members.to_bytes())?;
+            Some(members)
+        }
+    };
+    Ok(Some(Cluster::new(asked, certificates, stores, members.map(Arc::new))))
 }
 
 /// The gateway's requests end first, since they need the cores.
@@ -398,13 +437,14 @@ fn start_cores(
 /// The links of the core that `config` is for.
 fn peer_parts(cluster: &Cluster, config: &CoreConfig, secret: [u8; 32]) -> Result<PeerParts, ServeError> {
     let map = ClusterMap::of(config);
+    let founded = map.members().founded;
     let hello = PeerHello {
         node: config.node,
         core: config.core,
         cores: config.cores,
         cluster: cluster.certificates.cluster,
         store: config.store,
-        map: fingerprint(&map, config.shards),
+        map: founded,
     };
     let seed = secrets::random_bytes()?;
     Ok(PeerParts {
@@ -427,9 +467,11 @@ fn core_config(
         node: cluster.map_or(NodeId(1), |cluster| cluster.options.node),
         zone: options.zone.clone(),
         http: addresses.http.to_string(),
+        address: cluster.map_or_else(String::new, |cluster| cluster.options.advertise.clone()),
         core,
         cores: identity.cores,
         peers: cluster.map_or_else(Vec::new, |cluster| cluster.core_peers(identity.cores)),
+        members: cluster.and_then(|cluster| cluster.members.clone()),
         shards: identity.shards,
         store: identity.store,
         journal_begun: identity.has_journal(core),

@@ -1,13 +1,14 @@
 //! The links of one core to those of other nodes: its socket for them, and what goes over it, from and to the
 //! deterministic core. Decides nothing but when a peer is to be cut off: where its bytes are no message.
 
-use super::cluster::{Links, PeerAddresses};
+use super::cluster::{Links, PeerAddresses, peer_nodes};
 use super::node::{Report, Shared};
 use super::port::{Port, ecn_of};
 use bytes::BytesMut;
 use overtake_base::{CoreId, NodeId, UnixMillis};
 use overtake_core::mesh::MeshMessage;
 use overtake_core::{Address, Event, codec};
+use overtake_queue::members::Members;
 use overtake_transport::peer::{PeerConfig, PeerEvent, PeerId, PeerTransport};
 use std::collections::BTreeMap;
 use std::io;
@@ -27,6 +28,7 @@ pub(super) struct PeerParts {
 /// See the module's text.
 pub(super) struct Peers {
     own: CoreId,
+    node: NodeId,
     port: Port,
     transport: PeerTransport,
     addresses: Arc<PeerAddresses>,
@@ -48,12 +50,14 @@ impl Peers {
         broken: impl FnOnce(io::Error) + 'static,
     ) -> Result<Self, String> {
         let PeerParts { config, listen, addresses, links } = parts;
+        let node = config.hello.node;
         let transport = PeerTransport::new(&config, now).map_err(|error| error.to_string())?;
         let bell = shared.bells[usize::from(own.0)].clone();
         let port = Port::bind(listen, bell, broken)
             .map_err(|error| format!("cannot listen on {listen} for other nodes: {error}"))?;
         Ok(Self {
             own,
+            node,
             port,
             transport,
             addresses,
@@ -132,6 +136,15 @@ impl Peers {
             tracing::warn!(core = self.own.0, "node {} is away: {reason}", peer.node);
         }
         self.links.down(peer.node);
+    }
+
+    /// The cluster is another one from now on: links are made to who came, and to who went not again.
+    pub(super) fn set_members(&mut self, now: Instant, members: &Members) {
+        let nodes = peer_nodes(members, self.node, |_| None);
+        self.links.expect(nodes.iter().map(|peer| peer.node));
+        self.transport.set_nodes(now, nodes);
+        // Addresses of those that came may be known already.
+        self.edition = 0;
     }
 
     /// Hands a message to its link. Without one it is lost, as the core knows.

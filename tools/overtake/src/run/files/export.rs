@@ -11,6 +11,7 @@ use bytes::Bytes;
 use core::cell::RefCell;
 use overtake_base::limits::BLOCK_PAYLOAD_PREFIX_BYTES;
 use overtake_base::{BlockId, MessageId, QueueId, ShardId};
+use overtake_core::state::{MEMBERSHIP, split};
 use overtake_core::{dead_letter, peeked};
 use overtake_gateway::json;
 use overtake_log::Record;
@@ -133,10 +134,12 @@ fn gather(folder: &DataFolder, core: &CoreFolder, out: &mut Out) -> BTreeMap<Sha
         examination.file(*file, &bytes, &mut |offset, seen| match seen {
             // An entry of a snapshot is the same entry, though it came otherwise.
             Seen::Record(
-                Record::Entry { shard, term, index, data, .. }
-                | Record::Staged { shard, term, index, data, .. },
+                Record::Entry { shard, term, index, kind, data }
+                | Record::Staged { shard, term, index, kind, data },
             ) => {
-                let place = Place { term, file: *file, offset, bytes: data.len() };
+                // A change of the shard's replicas changes nothing of its state.
+                let bytes = if kind == MEMBERSHIP { 0 } else { data.len() };
+                let place = Place { term, file: *file, offset, bytes };
                 let entries = &mut logs.entry(shard).or_default().entries;
                 let older = entries.get(&index).is_some_and(|there| there.term > term);
                 if !older {
@@ -247,6 +250,7 @@ impl Log {
 
 fn restore_directory(folder: &DataFolder, core: &CoreFolder, log: &Log, out: &mut Out) -> Directory {
     let restored = log.checkpoints.iter().rev().find_map(|(index, term, state)| {
+        let (_, state) = split(state).ok()?;
         Some((*index, *term, Directory::restore(folder.shards(), state).ok()?))
     });
     let (index, term, mut directory) = restored.unwrap_or_else(|| (0, 0, Directory::new(folder.shards())));
@@ -306,6 +310,7 @@ impl Shard<'_> {
     /// The state as far as it can be followed, and the last entry in it.
     fn rebuild(&self, out: &mut Out) -> (Machine, u64) {
         let restored = self.log.checkpoints.iter().rev().find_map(|(index, term, state)| {
+            let (_, state) = split(state).ok()?;
             Some((*index, *term, Machine::restore(self.shard, state).ok()?))
         });
         let (mut upto, term, mut machine) = restored.unwrap_or_else(|| (0, 0, Machine::new(self.shard)));

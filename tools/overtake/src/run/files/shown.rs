@@ -7,6 +7,7 @@ use crate::render::units;
 use crate::screen::Screen;
 use core::fmt::Write as _;
 use overtake_base::ShardId;
+use overtake_core::state::{MEMBERSHIP, MembershipChange, ReplicaHead, Role, split};
 use overtake_log::Record;
 use overtake_log::checkpoint::{self, CheckpointHeader, NotACheckpoint};
 use overtake_log::disk::{BLOCK_BYTES, FileName};
@@ -144,17 +145,17 @@ fn line_of(seen: &Seen<'_>, only: Option<u16>) -> Option<String> {
             header.batch_bytes(),
             if *whole { "" } else { ", damaged or torn" }
         )),
-        Seen::Record(Record::Entry { shard, term, index, data, .. }) if shown(shard) => Some(format!(
+        Seen::Record(Record::Entry { shard, term, index, kind, data }) if shown(shard) => Some(format!(
             "  shard {} entry {index} of term {term}, {} bytes: {}",
             shard_name(*shard),
             data.len(),
-            content(*shard, data)
+            content(*shard, *kind, data)
         )),
-        Seen::Record(Record::Staged { shard, term, index, data, .. }) if shown(shard) => Some(format!(
+        Seen::Record(Record::Staged { shard, term, index, kind, data }) if shown(shard) => Some(format!(
             "  shard {} entry {index} of term {term} of a snapshot, {} bytes: {}",
             shard_name(*shard),
             data.len(),
-            content(*shard, data)
+            content(*shard, *kind, data)
         )),
         Seen::Record(Record::Installed { shard, term, index }) if shown(shard) => Some(format!(
             "  shard {} snapshot up to entry {index} of term {term} installed",
@@ -173,7 +174,13 @@ fn line_of(seen: &Seen<'_>, only: Option<u16>) -> Option<String> {
 }
 
 /// What an entry asks for: how many commands of each kind.
-fn content(shard: ShardId, data: &[u8]) -> String {
+fn content(shard: ShardId, kind: u8, data: &[u8]) -> String {
+    if kind == MEMBERSHIP {
+        return match MembershipChange::decode(data) {
+            Ok(change) => replicas(&change),
+            Err(malformed) => malformed.to_string(),
+        };
+    }
     if data.is_empty() {
         return "a leader began".into();
     }
@@ -185,6 +192,7 @@ fn content(shard: ShardId, data: &[u8]) -> String {
                 let name = match command {
                     DirectoryCommand::Put { .. } => "put queue",
                     DirectoryCommand::Delete { .. } => "delete queue",
+                    DirectoryCommand::Members(_) => "change the cluster",
                 };
                 *counts.entry(name).or_default() += 1;
             }
@@ -257,8 +265,39 @@ pub fn checkpoints(folder: &DataFolder, screen: Screen) -> Outcome {
     Ok(Exit::Ok)
 }
 
+/// A change of who holds a shard.
+fn replicas(change: &MembershipChange) -> String {
+    if change.0.is_empty() {
+        return "the replicas that left are gone".into();
+    }
+    let one = |(role, node): &(Role, overtake_base::NodeId)| match role {
+        Role::Voter => format!("node {node} votes"),
+        Role::Learner => format!("node {node} learns"),
+        Role::None => format!("node {node} leaves"),
+    };
+    change.0.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
 fn inside(folder: &DataFolder, shard: ShardId, state: &[u8]) -> String {
     let mut text = String::new();
+    let state = match split(state) {
+        Ok((ReplicaHead::Gone, _)) => return "    there is no replica here any more\n".into(),
+        Ok((ReplicaHead::Of(membership), state)) => {
+            let list = |nodes: &[overtake_base::NodeId]| {
+                nodes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+            };
+            let _ = writeln!(text, "    voters: nodes {}", list(&membership.voters));
+            if membership.is_joint() {
+                let _ = writeln!(text, "    and before them: nodes {}", list(&membership.outgoing));
+            }
+            if !membership.learners.is_empty() {
+                let _ = writeln!(text, "    learners: nodes {}", list(&membership.learners));
+            }
+            state
+        }
+        Ok((ReplicaHead::Plain, state)) => state,
+        Err(malformed) => return format!("  {malformed}\n"),
+    };
     if shard == ShardId::DIRECTORY {
         match Directory::restore(folder.shards(), state) {
             Ok(directory) => {

@@ -5,6 +5,7 @@ use crate::exit::{Exit, Outcome};
 use crate::screen::Screen;
 use crate::serve::SEGMENT_BYTES;
 use overtake_base::{CoreId, Malformed, ShardId};
+use overtake_core::state::{MEMBERSHIP, MembershipChange, ReplicaHead, split};
 use overtake_device::STORE_FORMAT;
 use overtake_log::disk::{DiskDone, DiskError, DiskOperationKind, FileName};
 use overtake_log::examine::{Examination, Finding, Seen, Severity, would_open};
@@ -96,12 +97,16 @@ fn examine(folder: &DataFolder, core: &CoreFolder, screen: Screen) -> Vec<Findin
 fn understood(folder: &DataFolder, seen: &Seen<'_>) -> Result<(), String> {
     let said = |malformed: Malformed| format!("its checksum fits, but it cannot be understood: {malformed}");
     match *seen {
-        Seen::Checkpoint { header, state: Some(state) } if header.shard == ShardId::DIRECTORY => {
-            Directory::restore(folder.shards(), state).map(drop).map_err(said)
-        }
-        Seen::Checkpoint { header, state: Some(state) } => {
-            Machine::restore(header.shard, state).map(drop).map_err(said)
-        }
+        Seen::Checkpoint { header, state: Some(state) } => match split(state).map_err(said)? {
+            (ReplicaHead::Gone, _) => Ok(()),
+            (_, state) if header.shard == ShardId::DIRECTORY => {
+                Directory::restore(folder.shards(), state).map(drop).map_err(said)
+            }
+            (_, state) => Machine::restore(header.shard, state).map(drop).map_err(said),
+        },
+        Seen::Record(
+            Record::Entry { kind: MEMBERSHIP, data, .. } | Record::Staged { kind: MEMBERSHIP, data, .. },
+        ) => MembershipChange::decode(data).map(drop).map_err(said),
         Seen::Record(Record::Entry { data: [], .. } | Record::Staged { data: [], .. }) => Ok(()),
         Seen::Record(
             Record::Entry { shard: ShardId::DIRECTORY, data, .. }

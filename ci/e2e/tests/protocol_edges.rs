@@ -4,6 +4,7 @@
 #![allow(clippy::expect_used, reason = "a failed expectation is how a test speaks")]
 
 use overtake_base::UnixMillis;
+use overtake_base::limits::SESSION_REQUESTS_MAX;
 use overtake_client::{Client, ConnectOptions, Delay, EnqueueMessage, Receive};
 use overtake_e2e::frames::{Stream, connect, frame, kind, text};
 use overtake_e2e::{Options, Queue, Server, eventually};
@@ -24,6 +25,7 @@ rights = ["enqueue", "receive", "read", "admin"]
 const INVALID: u8 = 1;
 const UNAUTHORIZED: u8 = 2;
 const NOT_FOUND: u8 = 4;
+const RATE: u8 = 9;
 
 async fn connected(server: &Server) -> (Endpoint, Connection) {
     connect(server.quic(), server.data(), "overtake/1").await.expect("a server that serves")
@@ -132,6 +134,21 @@ async fn numbers_are_the_clients_own_business_but_for_receives_that_wait() {
     let (number, answered, payload) = stream.next().await.expect("an answer");
     assert_eq!((number, answered, payload), (5, kind::RECEIVED, vec![0; 4]));
     assert_eq!(ask(&mut stream, &get(5)).await, (5, QUEUE));
+}
+
+#[tokio::test]
+async fn so_many_requests_may_be_under_way_on_a_stream() {
+    let server = Server::start();
+    server.create("work", json!({}));
+    let (_endpoint, connection) = connected(&server).await;
+    let mut stream = Stream::open(&connection).await;
+    let one_too_many = SESSION_REQUESTS_MAX as u64;
+    stream.send(&(0..=one_too_many).flat_map(|number| receive(number, "work")).collect::<Vec<u8>>()).await;
+    assert_eq!(answer(&mut stream).await, (one_too_many, Answer::Refused(RATE)));
+    // To take one back is no request that waits for an answer; then there is room again.
+    stream.send(&frame(0, kind::CANCEL_RECEIVE, &0u64.to_le_bytes())).await;
+    assert_eq!(answer(&mut stream).await, (0, Answer::Kind(kind::RECEIVED)));
+    assert_eq!(ask(&mut stream, &get(0)).await, (0, QUEUE));
 }
 
 #[tokio::test]

@@ -91,10 +91,7 @@ impl Core {
             Ok((request, _)) if state.receives.contains_key(&request) => {
                 // The receive stays what its number means: only this answer is not one to it.
                 let detail = format!("request number {request} is that of a receive that has no answer yet");
-                let refusal = refused(Refusal::new(ErrorCode::Invalid, detail));
-                let mut frame = Vec::new();
-                overtake_wire::encode_response(request, &refusal, &mut frame);
-                self.out.push(Output::Frame { session, frame: frame.into() });
+                self.send(session, request, &refused(Refusal::new(ErrorCode::Invalid, detail)));
             }
             Ok((request, body)) => {
                 state.under_way += 1;
@@ -220,6 +217,20 @@ impl Core {
         }
     }
 
+    /// Hands a response to the shell.
+    fn send(&mut self, session: SessionId, request: u64, response: &Response) {
+        let mut frame = Vec::new();
+        overtake_wire::encode_response(request, response, &mut frame);
+        // Listings and receives are bounded; this is for what grows with its users, such as worker labels.
+        if frame.len() > overtake_wire::RESPONSE_FRAME_BYTES_MAX {
+            frame.clear();
+            let refusal = Refusal::internal("the answer is larger than a frame may be");
+            overtake_wire::encode_response(request, &refused(refusal), &mut frame);
+        }
+        self.answers.sent(session, frame.len());
+        self.out.push(Output::Frame { session, frame: frame.into() });
+    }
+
     /// Gives a response to whoever asked.
     pub(crate) fn respond(&mut self, origin: Origin, response: Response) {
         match origin {
@@ -228,16 +239,7 @@ impl Core {
                 let Some(state) = self.sessions.all.get_mut(&session) else { return };
                 state.receives.remove(&request);
                 state.under_way -= 1;
-                let mut frame = Vec::new();
-                overtake_wire::encode_response(request, &response, &mut frame);
-                // Listings and receives are bounded; this is for what grows with its users, such as worker labels.
-                if frame.len() > overtake_wire::RESPONSE_FRAME_BYTES_MAX {
-                    frame.clear();
-                    let refusal = Refusal::internal("the answer is larger than a frame may be");
-                    overtake_wire::encode_response(request, &refused(refusal), &mut frame);
-                }
-                self.answers.sent(session, frame.len());
-                self.out.push(Output::Frame { session, frame: frame.into() });
+                self.send(session, request, &response);
             }
             Origin::Core(caller) if caller.at == self.me => self.forward_replied(caller.call, response),
             Origin::Core(caller) => {

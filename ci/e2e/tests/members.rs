@@ -39,7 +39,7 @@ fn a_node_joins_and_another_is_drained_and_removed_under_load_and_no_request_fai
     let mut cluster = Cluster::start(3);
     cluster.create("load", load::queue_config());
     let options = ConnectOptions {
-        servers: cluster.servers(),
+        servers: cluster.servers().into_iter().map(Into::into).collect(),
         request_timeout: Duration::from_secs(5),
         ..ConnectOptions::default()
     };

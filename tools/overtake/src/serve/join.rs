@@ -63,7 +63,7 @@ async fn ask(
     let admin = options.tokens.iter().find(|token| token.rights.admin);
     let token = admin.map_or_else(String::new, |token| token.token.clone());
     let connect = ConnectOptions {
-        servers,
+        servers: servers.into_iter().map(Into::into).collect(),
         token,
         trust: Trust::Certificates(certificates.authorities.clone()),
         credentials: Some(Credentials {

@@ -57,6 +57,7 @@ pub struct Journal {
     closing: bool,
     bytes_since_recycle: u64,
     bytes_written: u64,
+    batches_written: u64,
     /// Where the scrub goes on.
     scrub_at: Option<Position>,
 }
@@ -84,6 +85,7 @@ impl Journal {
             closing: false,
             bytes_since_recycle: 0,
             bytes_written: 0,
+            batches_written: 0,
             scrub_at: None,
         }
     }
@@ -129,6 +131,7 @@ impl Journal {
         while let Some(batch) = self.writer.seal_next(&mut self.segments) {
             self.bytes_since_recycle += batch.data.len() as u64;
             self.bytes_written += batch.data.len() as u64;
+            self.batches_written += 1;
             let file = FileName::Segment(batch.file);
             let kind = DiskOperationKind::Write { file, offset: batch.offset, data: batch.data };
             self.start(Purpose::Batch(batch.number), kind, out);
@@ -288,6 +291,7 @@ impl Journal {
             file_bytes: (live + ready + free) as u64 * self.config.segment_bytes,
             bytes_since_recycle: self.bytes_since_recycle,
             bytes_written: self.bytes_written,
+            batches_written: self.batches_written,
             index_entries: self.shards.values().map(ShardIndex::len).sum(),
             backlog_bytes: self.writer.backlog_bytes(),
             writes_in_flight: self.writer.writes_in_flight(),

@@ -351,6 +351,18 @@ impl Lanes {
         }
     }
 
+    /// Whether blocks wait to be written, or are being written.
+    #[must_use]
+    pub fn has_unwritten(&self) -> bool {
+        !self.wanted.is_empty()
+    }
+
+    /// Bytes of a block that is needed, on average; 0 where there is none.
+    #[must_use]
+    pub fn average_block_bytes(&self) -> u64 {
+        self.usage.live_bytes / (self.blocks.len() as u64).max(1)
+    }
+
     fn free_files(&self) -> impl Iterator<Item = u32> + '_ {
         self.files.iter().filter(|(_, file)| file.free).map(|(number, _)| *number)
     }

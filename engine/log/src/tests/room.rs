@@ -87,6 +87,29 @@ fn a_full_disk_leaves_a_reserve_and_recovers() {
     assert_eq!(world.model.appended.len(), appended);
 }
 
+/// A checkpoint waits for its own last entry: for one that is behind it, on a disk that is full, it would wait for ever.
+#[test]
+fn what_is_durable_is_told_entry_by_entry_also_while_others_find_no_room() {
+    let mut world = World::new(16);
+    world.append_next(ShardId(0));
+    assert_eq!(world.journal.is_durable(ShardId(0), 1), Some(false));
+    settle(&mut world);
+    assert_eq!(world.journal.is_durable(ShardId(0), 1), Some(true));
+    assert_eq!(world.journal.is_durable(ShardId(0), 2), None);
+    assert_eq!(world.journal.is_durable(ShardId(1), 1), None);
+    world.disk.files_max = 4;
+    let mut last = 1;
+    while world.journal.backlog_bytes() == 0 {
+        world.append_next(ShardId(0));
+        last += 1;
+        settle(&mut world);
+    }
+    let durable = |index| world.journal.is_durable(ShardId(0), index);
+    assert_eq!((durable(1), durable(last)), (Some(true), Some(false)));
+    let first_waiting = (1..=last).find(|index| durable(*index) == Some(false)).expect("one waits");
+    assert!((1..first_waiting).all(|index| durable(index) == Some(true)));
+}
+
 #[test]
 fn the_backlog_is_bounded_by_what_is_appended_and_batches_are_split() {
     let mut world = World::new(14);

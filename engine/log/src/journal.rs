@@ -206,7 +206,7 @@ impl Journal {
                     Err(error) => return Err(failed(error)),
                 };
                 if !written {
-                    self.segments.set_full(true);
+                    self.segments.set_full();
                 }
                 completed.checkpoint = Some(CheckpointWritten { shard, index, written });
             }
@@ -313,7 +313,7 @@ impl Journal {
 
     /// Tries again after the disk was full. Call it now and then; [`Journal::disk_full`] tells what came of it.
     pub fn retry_allocation(&mut self, out: &mut Vec<DiskOperation>) {
-        self.segments.set_full(false);
+        self.segments.retry();
         self.prepare(out);
     }
 

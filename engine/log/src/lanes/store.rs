@@ -314,11 +314,15 @@ impl Lanes {
         self.full
     }
 
-    /// Tries again after the disk was full.
+    /// Tries again after the disk was full. Until a file was allocated, or enough are free, it counts as full.
     pub fn retry_allocation(&mut self, out: &mut Vec<DiskOperation>) {
-        self.full = false;
         self.exhausted = false;
         self.look_again = true;
+        if self.full && self.free_files().count() > RESERVE_FILES {
+            self.full = false;
+        } else if self.full && self.write_operation.is_none() {
+            self.begin_allocation(false, out);
+        }
         self.flush(out);
     }
 

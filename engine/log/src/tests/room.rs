@@ -76,6 +76,12 @@ fn a_full_disk_leaves_a_reserve_and_recovers() {
         settle(&mut world);
     }
     assert!(world.journal.backlog_bytes() > 0, "no room for all of it");
+    // Trying again is no reason to believe that there is room.
+    world.journal.retry_allocation(&mut world.out);
+    assert!(world.journal.disk_full());
+    world.disk.submit(&mut world.out);
+    settle(&mut world);
+    assert!(world.journal.disk_full());
     world.disk.files_max = 100;
     world.journal.retry_allocation(&mut world.out);
     world.disk.submit(&mut world.out);

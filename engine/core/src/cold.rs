@@ -25,7 +25,7 @@ const KEEP_MIN: u32 = 16;
 const LOOK_AGAIN_NS: u64 = 100_000_000;
 /// Parts of the journal's bytes (on a full disk, of a segment) that are written before its oldest segment is looked at
 /// again.
-const RELIEF_PARTS: u64 = 16;
+const RELIEF_PARTS: u64 = 8;
 /// A journal is made shorter where less than this part of it is payloads that are needed, if it is longer than this part of
 /// the longest one.
 const HOLLOW_PART: u64 = 4;
@@ -44,6 +44,8 @@ pub(crate) struct Cold {
     /// Visible messages of a lane that stay in front of its runs.
     keep: u32,
     relief: Option<Relief>,
+    /// Something was moved out of the journal since the last look at it.
+    relieved: bool,
     /// Where there are too many messages in memory: the journal's turn is next.
     relief_is_next: bool,
     /// Bytes of journal that were written when its oldest segment was looked at last.
@@ -114,6 +116,7 @@ impl Cold {
             ahead: BTreeSet::new(),
             keep: config.keep_messages.max(KEEP_MIN.min(config.keep_messages)),
             relief: None,
+            relieved: false,
             relief_is_next: false,
             relief_looked_at_bytes: None,
             look_at_ns: 0,
@@ -574,14 +577,17 @@ impl Core {
             let what = SpillWhat::Payloads { dead: relief.dead, after: relief.after };
             return self.propose_spill(shard, queue, what, up_to_index);
         }
-        // Recovery may begin with the checkpoint before the newest: only the second one lets go of the segment.
         self.cold.relief = None;
+        if full {
+            // Recovery may begin with the checkpoint before the newest: only the second one lets go of the segment.
+            self.storage.want_checkpoints(shard, 2);
+        }
+        self.cold.relieved = true;
         let left = self.replicas.get(&shard).and_then(|replica| replica.machine.oldest_live_index());
-        if left.is_none_or(|oldest| oldest > up_to_index) {
+        if up_to_index > 0 && left.is_none_or(|oldest| oldest > up_to_index) {
             // Other shards may need the segment too: they are next.
             self.cold.relief_looked_at_bytes = None;
         }
-        self.storage.want_checkpoints(shard, 2);
     }
 
     fn begin_relief(&mut self) -> bool {
@@ -594,7 +600,7 @@ impl Core {
         let pause = if full {
             self.config.segment_bytes / RELIEF_PARTS
         } else {
-            (config.journal_bytes_max / RELIEF_PARTS).min(self.config.segment_bytes)
+            config.journal_bytes_max / RELIEF_PARTS
         };
         if self.cold.relief_looked_at_bytes.is_some_and(|before| usage.bytes_written - before < pause) {
             return false;
@@ -616,7 +622,13 @@ impl Core {
             None if !full => sparse(),
             pinned => pinned,
         };
-        let Some((shard, up_to_index)) = wanted else { return false };
+        let Some((shard, up_to_index)) = wanted else {
+            if core::mem::take(&mut self.cold.relieved) {
+                // Nothing stands in the way any more: two rounds of checkpoints let go of the segment.
+                self.storage.checkpoints.owe(usage.bytes_written);
+            }
+            return false;
+        };
         let Some(replica) = self.replicas.get(&shard) else { return false };
         self.cold.relief = Some(Relief {
             shard,

@@ -50,7 +50,7 @@ struct ReadyCheckpoint {
 
 impl Checkpoints {
     /// Something can be freed: as many rounds are made as that takes, unless nothing was written since the last one.
-    pub(super) fn owe(&mut self, bytes_written: u64) {
+    pub(crate) fn owe(&mut self, bytes_written: u64) {
         if bytes_written > self.bytes_written_then {
             self.owed = ROUNDS_TO_FREE;
         }

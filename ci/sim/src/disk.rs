@@ -239,13 +239,19 @@ impl SimDisk {
                     }
                     Ok(DiskDone::Done)
                 }
-                None => error(false, "a write past the end of its file"),
+                None => error(
+                    false,
+                    &format!("a write of {} bytes at {offset} is past the end of {file}", data.len()),
+                ),
             },
             DiskOperationKind::Read { file, offset, length } => {
                 self.counters.reads += 1;
                 match self.files.get(&file).and_then(|bytes| bytes.read(offset, length as usize)) {
                     Some(bytes) => Ok(DiskDone::Read(bytes)),
-                    None => error(false, "a read past the end of its file"),
+                    None => error(
+                        false,
+                        &format!("a read of {length} bytes at {offset} is past the end of {file}"),
+                    ),
                 }
             }
             DiskOperationKind::Replace { file, data } => {

@@ -104,6 +104,8 @@ impl Core {
         replica.machine.drain_drafts(|draft| drafts.push(draft));
         replica.machine.drain_gone_blocks(|block| gone.push(block));
         replica.gone_blocks.extend(gone.iter().map(|block| (applied, *block)));
+        replica.unneeded_places.extend(replica.machine.take_emptied_entries().into_iter().map(Place::Entry));
+        replica.unneeded_places.extend(gone.iter().map(|block| Place::Block(*block)));
         for draft in drafts {
             let key = (shard, draft.block);
             match self.storage.lanes().and_then(|lanes| lanes.has_records(shard, draft.block, &draft.records))
@@ -136,12 +138,26 @@ impl Core {
             // One that nothing needs before it is written is not written.
             self.storage.drafts.forget((shard, block));
         }
+        self.sweep_cache(shard);
+        // In this very turn: nothing else may bring the next one soon.
+        self.pump_drafts();
+    }
+
+    /// What no message in memory needs leaves the cache, once no draft is to be gathered from it.
+    fn sweep_cache(&mut self, shard: ShardId) {
+        if self.storage.drafts.has_any_of(shard) {
+            return;
+        }
+        let Some(replica) = self.replicas.get_mut(&shard) else { return };
+        for place in replica.unneeded_places.drain(..) {
+            self.storage.cache.remove(shard, place);
+        }
     }
 
     /// Goes on with the draft whose turn it is.
     pub(crate) fn pump_drafts(&mut self) {
         while self.storage.drafts.collecting.is_none() {
-            let idle = self.storage.lanes().is_some_and(|lanes| lanes.usage().waiting == 0);
+            let idle = self.storage.lanes().is_some_and(|lanes| !lanes.has_unwritten());
             let Some(key) = self.storage.drafts.order.front().copied().filter(|_| idle) else { return };
             self.storage.drafts.order.pop_front();
             self.collect_payloads(key);
@@ -223,6 +239,7 @@ impl Core {
     pub(crate) fn block_written(&mut self, key: Key) {
         self.counters.blocks_written += 1;
         self.storage.drafts.forget(key);
+        self.sweep_cache(key.0);
     }
 
     /// A checkpoint is durable: blocks that neither it nor the one before knows are freed.

@@ -242,7 +242,12 @@ impl Core {
         // Those on their way take messages from the head first.
         let ahead = if leased > 0 { leased + replica.leasing(queue) } else { 0 };
         let ahead = if is_planted(Bug::RunsPassedOver) { 0 } else { ahead };
-        let needs = replica.machine.needs(&command, ahead, &loaded);
+        let mut needs = replica.machine.needs(&command, ahead, &loaded);
+        if !needs.thaw.is_empty() && replica.machine.may_begin(&command, ahead) {
+            // An urgent message does not wait for less urgent ones to be read.
+            needs.thaw.clear();
+            self.cold.ahead.insert((shard, queue));
+        }
         // A spill on its way leaves so many in front of a lane's runs.
         let may_take = ahead > self.cold.keep() || replica.machine.names_message_in_memory(&command);
         let wait = Wait { reads: needs.read, thaws: needs.thaw, spill: replica.spilling && may_take };

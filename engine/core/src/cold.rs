@@ -25,7 +25,10 @@ const KEEP_MIN: u32 = 16;
 const LOOK_AGAIN_NS: u64 = 100_000_000;
 /// Parts of the journal's bytes (on a full disk, of a segment) that are written before its oldest segment is looked at
 /// again.
-const RELIEF_PARTS: u64 = 16;
+const RELIEF_PARTS: u64 = 8;
+/// A journal is made shorter where less than this part of it is payloads that are needed, if it is longer than this part of
+/// the longest one.
+const HOLLOW_PART: u64 = 4;
 /// Most bytes of a message's record in a run, but for its texts.
 const RECORD_BYTES_MAX: usize = 256;
 /// Messages that one walk over payloads looks at in one entry.
@@ -41,6 +44,10 @@ pub(crate) struct Cold {
     /// Visible messages of a lane that stay in front of its runs.
     keep: u32,
     relief: Option<Relief>,
+    /// Something was moved out of the journal since the last look at it.
+    relieved: bool,
+    /// Where there are too many messages in memory: the journal's turn is next.
+    relief_is_next: bool,
     /// Bytes of journal that were written when its oldest segment was looked at last.
     relief_looked_at_bytes: Option<u64>,
     look_at_ns: u64,
@@ -109,6 +116,8 @@ impl Cold {
             ahead: BTreeSet::new(),
             keep: config.keep_messages.max(KEEP_MIN.min(config.keep_messages)),
             relief: None,
+            relieved: false,
+            relief_is_next: false,
             relief_looked_at_bytes: None,
             look_at_ns: 0,
             wake_at_ns: None,
@@ -170,23 +179,19 @@ impl Core {
         self.put_out_operations();
     }
 
-    fn serving_shards(&self) -> Vec<ShardId> {
-        self.replicas.iter().filter(|(_, replica)| replica.serves()).map(|(shard, _)| *shard).collect()
-    }
-
     /// Runs of which a part is over soon.
     fn thaw_due_runs(&mut self) {
         let ColdConfig { lead_ms, slack_ms, .. } = self.config.cold;
         let until = self.time.plus_ms(lead_ms);
         let mut next = UnixMillis::NEVER;
-        for shard in self.serving_shards() {
-            let Some(replica) = self.replicas.get(&shard) else { continue };
+        // Nothing is allocated where nothing is due: this is looked at in every turn.
+        let mut due: Vec<Key> = Vec::new();
+        for (shard, replica) in self.replicas.iter().filter(|(_, replica)| replica.serves()) {
             next = next.min(replica.machine.next_due_run_after(until));
-            let under_way = |block: &BlockId| self.cold.thaws.contains_key(&(shard, *block));
-            let due = replica.machine.due_runs(until, slack_ms).filter(|block| !under_way(block));
-            let due: Vec<BlockId> = due.take(READ_AHEAD_MAX).collect();
-            due.into_iter().for_each(|block| self.thaw(shard, block));
+            let keys = replica.machine.due_runs(until, slack_ms).map(|block| (*shard, block));
+            due.extend(keys.filter(|key| !self.cold.thaws.contains_key(key)).take(READ_AHEAD_MAX));
         }
+        due.into_iter().for_each(|(shard, block)| self.thaw(shard, block));
         if next != UnixMillis::NEVER {
             self.wake_at(self.clock.monotonic_at(UnixMillis(next.0.saturating_sub(lead_ms))));
         }
@@ -271,7 +276,13 @@ impl Core {
         let BlockRead { token, shard, block, records, payloads } = read;
         match purpose {
             ReadFor::Thaw => {
-                self.storage.cache.insert(shard, Place::Block(block), payloads);
+                if self
+                    .replicas
+                    .get(&shard)
+                    .is_some_and(|replica| replica.machine.queue_of_run(block).is_some())
+                {
+                    self.storage.cache.insert(shard, Place::Block(block), payloads);
+                }
                 self.propose_thaw(key, records);
             }
             ReadFor::Records => self.records_read(key, &records),
@@ -438,7 +449,16 @@ impl Core {
         let hot: u64 = self.replicas.values().map(|replica| replica.machine.hot_messages() as u64).sum();
         let config = self.config.cold;
         let full = self.storage.lanes_full();
-        if hot > config.hot_messages_max && !full {
+        let over = hot > config.hot_messages_max && !full;
+        if over && core::mem::take(&mut self.cold.relief_is_next) {
+            // Every other spill, so that the journal does not grow for as long as messages keep coming.
+            self.relieve_journal();
+            if self.replicas.values().any(|replica| replica.spilling) {
+                return;
+            }
+        }
+        if over {
+            self.cold.relief_is_next = true;
             // Where there are very many lanes, each keeps less.
             let keep_min = KEEP_MIN.min(config.keep_messages);
             while !self.spill_messages() {
@@ -458,13 +478,12 @@ impl Core {
 
     /// Proposes a spill of the longest lane, or of delayed messages; false where nothing is long enough.
     fn spill_messages(&mut self) -> bool {
-        let mut shards = self.serving_shards();
-        shards.sort_by_key(|shard| {
-            core::cmp::Reverse(self.replicas.get(shard).map_or(0, |replica| replica.machine.hot_messages()))
-        });
-        for shard in shards {
-            let Some(replica) = self.replicas.get(&shard) else { continue };
-            let up_to_index = replica.machine.applied();
+        let serving = self.replicas.iter().filter(|(_, replica)| replica.serves());
+        let mut fullest: Vec<(usize, ShardId, u64)> = serving
+            .map(|(shard, replica)| (replica.machine.hot_messages(), *shard, replica.machine.applied()))
+            .collect();
+        fullest.sort_by_key(|(hot, ..)| core::cmp::Reverse(*hot));
+        for (_, shard, up_to_index) in fullest {
             if let Some((queue, what)) = self.longest(shard) {
                 self.propose_spill(shard, queue, what, up_to_index);
                 return true;
@@ -558,9 +577,17 @@ impl Core {
             let what = SpillWhat::Payloads { dead: relief.dead, after: relief.after };
             return self.propose_spill(shard, queue, what, up_to_index);
         }
-        // Recovery may begin with the checkpoint before the newest: only the second one lets go of the segment.
         self.cold.relief = None;
-        self.storage.want_checkpoints(shard, 2);
+        if full {
+            // Recovery may begin with the checkpoint before the newest: only the second one lets go of the segment.
+            self.storage.want_checkpoints(shard, 2);
+        }
+        self.cold.relieved = true;
+        let left = self.replicas.get(&shard).and_then(|replica| replica.machine.oldest_live_index());
+        if up_to_index > 0 && left.is_none_or(|oldest| oldest > up_to_index) {
+            // Other shards may need the segment too: they are next.
+            self.cold.relief_looked_at_bytes = None;
+        }
     }
 
     fn begin_relief(&mut self) -> bool {
@@ -568,7 +595,7 @@ impl Core {
         let config = self.config.cold;
         let full = self.storage.is_full();
         let live = usage.segments_live as u64 * self.config.segment_bytes;
-        let sparse_bytes_max = (config.lane_file_bytes * config.spare_files).max(config.lane_file_bytes);
+        let sparse_bytes_max = config.unneeded_bytes_max();
         // On a full disk the room that acks and leases go on with comes from segments only.
         let pause = if full {
             self.config.segment_bytes / RELIEF_PARTS
@@ -588,11 +615,20 @@ impl Core {
             let most = shards.map(|(shard, replica)| (replica.machine.unneeded_bytes(), *shard)).max()?;
             (most.0 > sparse_bytes_max).then_some((most.1, 0))
         };
-        let wanted = match pinned.filter(|_| full || live > config.journal_bytes_max) {
+        // A journal in which little lives is made shorter early: it takes room, and is read at a start.
+        let payloads: u64 = self.replicas.values().map(|replica| replica.machine.log_payload_bytes()).sum();
+        let hollow = live > config.journal_bytes_max / HOLLOW_PART && payloads < live / HOLLOW_PART;
+        let wanted = match pinned.filter(|_| full || hollow || live > config.journal_bytes_max) {
             None if !full => sparse(),
             pinned => pinned,
         };
-        let Some((shard, up_to_index)) = wanted else { return false };
+        let Some((shard, up_to_index)) = wanted else {
+            if core::mem::take(&mut self.cold.relieved) {
+                // Nothing stands in the way any more: two rounds of checkpoints let go of the segment.
+                self.storage.checkpoints.owe(usage.bytes_written);
+            }
+            return false;
+        };
         let Some(replica) = self.replicas.get(&shard) else { return false };
         self.cold.relief = Some(Relief {
             shard,

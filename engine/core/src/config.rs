@@ -50,7 +50,7 @@ pub struct CoreConfig {
     pub batch_bytes_max: usize,
     /// Bytes of recent log entries kept in memory on this core.
     pub cache_bytes: usize,
-    /// Journal bytes after which the shards of this core are checkpointed.
+    /// Most journal bytes after which the shards of this core are checkpointed; a quarter of it while states are small.
     pub checkpoint_bytes: u64,
     /// Bytes of log that each shard keeps for replicas that lag or are away; one that lacks more is rebuilt.
     pub log_keep_bytes: u64,
@@ -148,6 +148,13 @@ impl ColdConfig {
             lead_ms: 3_000,
             slack_ms: 500,
         }
+    }
+}
+
+impl ColdConfig {
+    /// Bytes of lane files that nothing needs before something is done about them, besides half of what is needed.
+    pub(crate) fn unneeded_bytes_max(&self) -> u64 {
+        self.lane_file_bytes * self.spare_files.max(1)
     }
 }
 

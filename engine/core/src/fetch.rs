@@ -157,7 +157,10 @@ impl Core {
         if let Err(detail) = filled {
             return self.payload_lost(shard, place, &detail);
         }
-        if let (Some(bytes), BlockPart::Whole) = (bytes, part) {
+        let needed = |replica: &crate::replica::Replica| replica.machine.holds_payloads(place);
+        if let (Some(bytes), BlockPart::Whole) = (bytes, part)
+            && self.replicas.get(&shard).is_some_and(needed)
+        {
             self.storage.cache.insert(shard, place, bytes);
         }
         self.go_on_fetching(token, fetch);

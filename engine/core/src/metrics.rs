@@ -88,6 +88,8 @@ impl Core {
             ("overtake_checkpoints_total", counters.checkpoints),
             ("overtake_peer_messages_refused_total", counters.peer_messages_refused),
             ("overtake_journal_written_bytes_total", usage.bytes_written),
+            ("overtake_journal_batches_total", usage.batches_written),
+            ("overtake_checkpoints_written_bytes_total", self.storage.checkpoints.bytes_written()),
             ("overtake_spills_total", counters.spills),
             ("overtake_thaws_total", counters.thaws),
             ("overtake_blocks_written_total", counters.blocks_written),

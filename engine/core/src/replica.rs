@@ -48,6 +48,8 @@ pub struct Replica {
     /// Blocks that nothing needs any more, and the log index since when: they are free once no checkpoint that recovery
     /// may begin with is older.
     pub gone_blocks: Vec<(u64, BlockId)>,
+    /// What may be cached and holds no payload that a message in memory needs.
+    pub unneeded_places: Vec<Place>,
     /// Blocks that recovery found on disk, until their log entries are applied.
     pub unswept: BTreeSet<BlockId>,
     /// How many messages the leases on their way ask for, by queue.
@@ -174,6 +176,7 @@ impl Replica {
             checkpoint_index,
             spilling: false,
             gone_blocks: Vec::new(),
+            unneeded_places: Vec::new(),
             unswept: BTreeSet::new(),
             leasing: BTreeMap::new(),
             deadline: Cell::new(None),
@@ -348,7 +351,10 @@ impl Replica {
         } else if !entry.data.is_empty() {
             self.machine.apply(entry.index, &entry.data, &mut answers)?;
             self.deadline.set(None);
-            cache.insert(self.shard, Place::Entry(entry.index), entry.data.clone());
+            let place = Place::Entry(entry.index);
+            if self.machine.holds_payloads(place) {
+                cache.insert(self.shard, place, entry.data.clone());
+            }
             self.tick_proposed = false;
         }
         self.group.applied(entry.index);

@@ -1,5 +1,6 @@
 //! The core's disk: recovery, the journal, group outputs on their way to it, payloads that are read back, checkpoints.
 
+mod checkpoints;
 mod giving_up;
 mod recovered;
 
@@ -9,9 +10,9 @@ use crate::config::CoreConfig;
 use crate::fetch::Fetches;
 use crate::repair::{GivingUp, Progress};
 use crate::replica::Seen;
-use crate::state;
 use crate::{Core, Output};
 use bytes::Bytes;
+use checkpoints::Checkpoints;
 use overtake_base::hash::Map;
 use overtake_base::planted::{Bug, is_planted};
 use overtake_base::{BlockId, NodeId, QueueId, ShardId};
@@ -45,13 +46,11 @@ pub(crate) struct Storage {
     under_way: usize,
     /// Group outputs that become durable with a batch, oldest first.
     persisting: VecDeque<Persisting>,
-    /// The batch that was appended to last.
-    newest_batch: BatchNumber,
     /// Stretches of entries that are read for followers.
     stretches: Map<u64, Stretch>,
     pub(crate) fetches: Fetches,
     pub(crate) cache: crate::cache::EntryCache,
-    checkpoints: Checkpoints,
+    pub(crate) checkpoints: Checkpoints,
     vouch_at_ns: Option<u64>,
     retry_full_at_ns: Option<u64>,
 }
@@ -89,31 +88,6 @@ enum LanesPhase {
     Failed,
 }
 
-/// Progress of checkpointing: one shard after the other, so that each stalls the core only briefly.
-#[derive(Default)]
-struct Checkpoints {
-    waiting: VecDeque<ShardId>,
-    writing: bool,
-    bytes_written_then: u64,
-    /// A state whose newest entries are not durable here yet (others may have committed them): it must not be found
-    /// without them.
-    ready: Option<ReadyCheckpoint>,
-    /// Rounds to make because the disk is full, however little was written: what was acked makes room only when the log
-    /// before it is not needed any more, and that is after the second checkpoint.
-    owed_to_full_disk: u8,
-}
-
-struct ReadyCheckpoint {
-    shard: ShardId,
-    index: u64,
-    term: u64,
-    state: Bytes,
-    batch: BatchNumber,
-}
-
-/// Rounds of checkpoints after which nothing is kept but what lives.
-const ROUNDS_TO_FREE: u8 = 2;
-
 fn lanes_config(config: &CoreConfig) -> LanesConfig {
     LanesConfig {
         store: config.store,
@@ -144,7 +118,6 @@ impl Storage {
             operations: Vec::new(),
             under_way: 0,
             persisting: VecDeque::new(),
-            newest_batch: 0,
             stretches: Map::default(),
             fetches: Fetches::default(),
             cache: crate::cache::EntryCache::new(config.cache_bytes),
@@ -242,17 +215,6 @@ impl Storage {
         if let Phase::Running(journal) = &self.phase { journal.pinning() } else { Vec::new() }
     }
 
-    /// Checkpoints the shard so many times, soon.
-    pub(crate) fn want_checkpoints(&mut self, shard: ShardId, times: usize) {
-        self.checkpoints.waiting.extend(core::iter::repeat_n(shard, times));
-    }
-
-    /// A shard is not here any more: its state is not to be written.
-    pub(crate) fn forget_checkpoints(&mut self, shard: ShardId) {
-        self.checkpoints.waiting.retain(|waiting| *waiting != shard);
-        self.checkpoints.ready.take_if(|ready| ready.shard == shard);
-    }
-
     /// Nothing is answered from this disk any more.
     pub(crate) fn fail(&mut self) {
         self.phase = Phase::Failed;
@@ -295,14 +257,6 @@ impl Storage {
             let messages = core::mem::take(&mut output.messages_after_sync);
             self.persisting.push_back(Persisting { batch, shard, number, messages });
         }
-        self.newest_batch = self.newest_batch.max(batch);
-    }
-
-    /// Writes a state whose entries are durable.
-    pub(crate) fn write_checkpoint(&mut self, shard: ShardId, index: u64, term: u64, state: Bytes) {
-        let Phase::Running(journal) = &mut self.phase else { return };
-        self.checkpoints.writing = true;
-        journal.write_checkpoint(shard, index, term, state, &mut self.operations);
     }
 }
 
@@ -446,8 +400,10 @@ impl Core {
                 format!("core {core}: the journal holds shard {unknown}, which belongs to another core");
             return self.fatal(detail);
         }
+        let mut replayed_bytes = 0;
         for shard in self.config.own_shards() {
             let Some(found) = self.found_replica(shard, recovered.shards.remove(&shard)) else { continue };
+            replayed_bytes += found.entries.iter().map(|entry| entry.data.len() as u64).sum::<u64>();
             match self.recover_replica(shard, found) {
                 Ok(mut replica) => {
                     if let Err(detail) = self.take_in_blocks(&mut replica) {
@@ -484,7 +440,7 @@ impl Core {
         if given_up {
             self.groups().into_iter().for_each(|shard| self.begin_silent(shard));
         }
-        self.storage.checkpoints.bytes_written_then = self.storage.usage().bytes_written;
+        self.storage.checkpoints.replayed(replayed_bytes);
     }
 
     /// Tells groups which of their outputs have become durable.
@@ -607,10 +563,7 @@ impl Core {
             None if full => self.storage.retry_full_at_ns = Some(now_ns + RETRY_FULL_NS),
             Some(at_ns) if at_ns <= now_ns => {
                 self.storage.retry_full_at_ns = None;
-                let checkpoints = &mut self.storage.checkpoints;
-                if journal.usage().bytes_written > checkpoints.bytes_written_then {
-                    checkpoints.owed_to_full_disk = ROUNDS_TO_FREE;
-                }
+                self.storage.checkpoints.owe(journal.usage().bytes_written);
                 journal.retry_allocation(&mut self.storage.operations);
                 if let LanesPhase::Running(lanes) = &mut self.storage.lanes {
                     lanes.retry_allocation(&mut self.storage.operations);
@@ -699,83 +652,6 @@ impl Core {
         let whole = whole.collect();
         if let Some(group) = self.group_mut(shard) {
             group.older_read(low, whole);
-        }
-    }
-
-    fn begin_checkpoints(&mut self) {
-        let (written, full) = (self.storage.usage().bytes_written, self.storage.is_full());
-        let checkpoints = &mut self.storage.checkpoints;
-        let owed = full && checkpoints.owed_to_full_disk > 0 && checkpoints.waiting.is_empty();
-        if owed || written - checkpoints.bytes_written_then.min(written) >= self.config.checkpoint_bytes {
-            checkpoints.bytes_written_then = written;
-            checkpoints.owed_to_full_disk = checkpoints.owed_to_full_disk.saturating_sub(1);
-            if checkpoints.waiting.is_empty() {
-                checkpoints.waiting.extend(self.replicas.keys().copied());
-                checkpoints.waiting.extend(self.host.is_some().then_some(ShardId::DIRECTORY));
-            }
-        }
-        if checkpoints.writing || self.write_ready_checkpoint() {
-            return;
-        }
-        // A state that knows a block which a power loss may still take would leave messages behind that are nowhere.
-        let ready =
-            |shard: &ShardId| !self.storage.drafts.has_any_of(*shard) || is_planted(Bug::BlockTrustedEarly);
-        let Some(at) = self.storage.checkpoints.waiting.iter().position(ready) else { return };
-        let Some(shard) = self.storage.checkpoints.waiting.remove(at) else { return };
-        let mut state = Vec::new();
-        state::encode(&self.replica_head(shard), &mut state);
-        let index = match self.replicas.get(&shard) {
-            Some(replica) => {
-                replica.machine.snapshot(&mut state);
-                replica.machine.applied()
-            }
-            None => {
-                let Some(host) = &self.host else { return };
-                state.extend_from_slice(&host.directory.snapshot());
-                host.applied
-            }
-        };
-        let Phase::Running(journal) = &mut self.storage.phase else { return };
-        let Some(term) = journal.entry_term(shard, index) else { return };
-        let batch = self.storage.newest_batch;
-        let state = Bytes::from(state);
-        self.storage.checkpoints.ready = Some(ReadyCheckpoint { shard, index, term, state, batch });
-        self.write_ready_checkpoint();
-    }
-
-    fn checkpoint_written(&mut self, shard: ShardId, index: u64, written: bool) {
-        if shard == mark::MARK {
-            return;
-        }
-        self.storage.checkpoints.writing = false;
-        if self.gone_written(shard, written) || self.snapshot_written(shard, index, written) {
-            return;
-        }
-        let unheld = self.first_unheld(shard, index);
-        let Phase::Running(journal) = &mut self.storage.phase else { return };
-        if !written {
-            return;
-        }
-        self.counters.checkpoints += 1;
-        // The entries after the checkpoint before this one stay, so that recovery can fall back to it; and those that
-        // another replica may lack.
-        if let Some(replica) = self.replicas.get_mut(&shard) {
-            // Payloads on their way into blocks or into replies are read where they were.
-            let drafts = self.storage.drafts.oldest_entry(shard).filter(|_| !is_planted(Bug::DraftReleased));
-            let fetched = self.storage.fetches.oldest_entry(shard);
-            let needed = replica.first_needed_index().min(unheld);
-            let needed = drafts.into_iter().chain(fetched).fold(needed, u64::min);
-            let first_needed = if is_planted(Bug::ReleasePayloads) { index + 1 } else { needed };
-            // Recovery may begin with the checkpoint before this one, and none older.
-            let before = core::mem::replace(&mut replica.checkpoint_index, index);
-            journal.release_before(shard, first_needed);
-            replica.group.released(first_needed);
-            self.free_blocks(shard, before);
-        } else if let Some(host) = self.host.as_mut().filter(|_| shard == ShardId::DIRECTORY) {
-            let first_needed = (host.checkpoint_index + 1).min(unheld);
-            journal.release_before(shard, first_needed);
-            host.group.released(first_needed);
-            host.checkpoint_index = index;
         }
     }
 

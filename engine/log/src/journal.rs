@@ -57,6 +57,7 @@ pub struct Journal {
     closing: bool,
     bytes_since_recycle: u64,
     bytes_written: u64,
+    batches_written: u64,
     /// Where the scrub goes on.
     scrub_at: Option<Position>,
 }
@@ -84,6 +85,7 @@ impl Journal {
             closing: false,
             bytes_since_recycle: 0,
             bytes_written: 0,
+            batches_written: 0,
             scrub_at: None,
         }
     }
@@ -129,6 +131,7 @@ impl Journal {
         while let Some(batch) = self.writer.seal_next(&mut self.segments) {
             self.bytes_since_recycle += batch.data.len() as u64;
             self.bytes_written += batch.data.len() as u64;
+            self.batches_written += 1;
             let file = FileName::Segment(batch.file);
             let kind = DiskOperationKind::Write { file, offset: batch.offset, data: batch.data };
             self.start(Purpose::Batch(batch.number), kind, out);
@@ -203,7 +206,7 @@ impl Journal {
                     Err(error) => return Err(failed(error)),
                 };
                 if !written {
-                    self.segments.set_full(true);
+                    self.segments.set_full();
                 }
                 completed.checkpoint = Some(CheckpointWritten { shard, index, written });
             }
@@ -288,6 +291,7 @@ impl Journal {
             file_bytes: (live + ready + free) as u64 * self.config.segment_bytes,
             bytes_since_recycle: self.bytes_since_recycle,
             bytes_written: self.bytes_written,
+            batches_written: self.batches_written,
             index_entries: self.shards.values().map(ShardIndex::len).sum(),
             backlog_bytes: self.writer.backlog_bytes(),
             writes_in_flight: self.writer.writes_in_flight(),
@@ -309,7 +313,7 @@ impl Journal {
 
     /// Tries again after the disk was full. Call it now and then; [`Journal::disk_full`] tells what came of it.
     pub fn retry_allocation(&mut self, out: &mut Vec<DiskOperation>) {
-        self.segments.set_full(false);
+        self.segments.retry();
         self.prepare(out);
     }
 

@@ -63,6 +63,8 @@ pub(crate) struct Segments {
     full: bool,
     /// Not even the room that is kept free was enough.
     exhausted: bool,
+    /// The next allocation is to find out whether there is room again.
+    retrying: bool,
 }
 
 impl Segments {
@@ -93,6 +95,7 @@ impl Segments {
             durable_oldest,
             full: false,
             exhausted: false,
+            retrying: false,
         }
     }
 
@@ -158,13 +161,17 @@ impl Segments {
             }
             // The last one is for what shrinks: acks, leases, checkpoints. Without any, room is used that enqueues never get.
             let urgent = self.ready.is_empty();
-            if self.full && (!urgent || self.exhausted) {
+            if self.full && !self.retrying && (!urgent || self.exhausted) {
                 return None;
             }
             let file = (0..).find(|number| !self.files.contains(number))?;
             self.files.insert(file);
             self.preparing = Some(Preparing::Allocating { file, urgent });
             return Some(Step::Allocate { file, urgent });
+        }
+        if core::mem::take(&mut self.retrying) {
+            // Segments were freed: that is room.
+            self.full = false;
         }
         // Files that are too many can only be removed once a durable header says that they are not needed: write the
         // newest ready one again.
@@ -195,13 +202,14 @@ impl Segments {
     pub(crate) fn allocated(&mut self) {
         if let Some(Preparing::Allocating { file, urgent }) = self.preparing.take() {
             self.full &= urgent;
+            self.retrying &= urgent;
             self.free.push_front(Free { file, sequence: 0 });
         }
     }
 
     /// There was no room: what was made of the file is to be removed.
     pub(crate) fn allocation_failed(&mut self) -> Option<Step> {
-        self.full = true;
+        self.set_full();
         let Some(Preparing::Allocating { file, urgent }) = self.preparing.take() else { return None };
         self.exhausted |= urgent;
         Some(Step::Remove(file))
@@ -226,10 +234,17 @@ impl Segments {
         self.full
     }
 
-    /// Remembers that there is no room, or that it is worth trying again.
-    pub(crate) fn set_full(&mut self, full: bool) {
-        self.full = full;
-        self.exhausted &= full;
+    /// Remembers that there is no room.
+    pub(crate) fn set_full(&mut self) {
+        self.full = true;
+        self.retrying = false;
+    }
+
+    /// It is worth trying again. Until that has come out well the disk counts as full: what grows would take the room
+    /// that is left for what shrinks, a little each time.
+    pub(crate) fn retry(&mut self) {
+        self.retrying = self.full;
+        self.exhausted = false;
     }
 
     /// Numbers of live, ready and free files.

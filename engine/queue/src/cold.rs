@@ -4,7 +4,7 @@
 //! A read is tried with what has been read so far. Where that is not enough it says which blocks it needs, and is tried
 //! again with them.
 
-use crate::answer::{MessageView, ViewState};
+use crate::answer::{MessageView, Place, ViewState};
 use crate::command::{Command, LevelChoice};
 use crate::life_cycle::State;
 use crate::machine::{Machine, PeekFilter};
@@ -61,6 +61,26 @@ impl Machine {
     /// Tells `f` each block that nothing needs any more since the last drain.
     pub fn drain_gone_blocks(&mut self, f: impl FnMut(BlockId)) {
         self.shared.blocks.gone.drain(..).for_each(f);
+    }
+
+    /// Log entries that no message in memory has its payload in any more, since the last time.
+    pub fn take_emptied_entries(&mut self) -> Vec<u64> {
+        self.shared.payloads.take_emptied()
+    }
+
+    /// Bytes of payloads that stand in log entries.
+    #[must_use]
+    pub fn log_payload_bytes(&self) -> u64 {
+        self.shared.log_payload_bytes
+    }
+
+    /// Whether a message has its payload there.
+    #[must_use]
+    pub fn holds_payloads(&self, place: Place) -> bool {
+        match place {
+            Place::Entry(index) => self.shared.payloads.has(index),
+            Place::Block(block) => self.shared.blocks.get(block).is_some(),
+        }
     }
 
     /// Tells `f` what is to be written since the last drain.
@@ -183,6 +203,16 @@ impl Machine {
             list.dedup();
         }
         needs
+    }
+
+    /// Whether a lease finds `ahead` messages in memory in front of the first run of the level that it begins with. It need
+    /// not wait for runs of other levels then, least of all of less urgent ones: where it comes to one it ends.
+    #[must_use]
+    pub fn may_begin(&self, command: &Command, ahead: u64) -> bool {
+        let Command::Lease { queue, lease } = command else { return false };
+        let Some(queue) = self.queues.get(queue) else { return false };
+        let first = queue.first_level(&self.shared, &lease.choice);
+        first.is_some_and(|level| queue.runs_ahead(&self.shared, level, ahead).is_empty())
     }
 
     /// Runs that must come back because messages in them expire or are due up to `until`. Those that are over as a whole

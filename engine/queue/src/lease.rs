@@ -5,7 +5,7 @@ use crate::command::{Lease, LeaseKey, LevelChoice, Pick};
 use crate::life_cycle::Event;
 use crate::message::{CHARGED, INVERSION, SHARE, WAIT_RECORDED};
 use crate::queue::{Head, Queue};
-use crate::scheduler::LevelSet;
+use crate::scheduler::{Choice, LevelSet};
 use crate::shared::Shared;
 use overtake_base::limits::INVERSION_BOUND_MS;
 use overtake_base::planted::{Bug, is_planted};
@@ -66,9 +66,7 @@ impl Queue {
     fn lease_scheduled(&mut self, shared: &mut Shared, run: &mut Run) -> bool {
         while run.left > 0 {
             let visible = self.visible.without(run.barred);
-            let lanes = &self.lanes;
-            let head_since = |level: Level| Head::of(&lanes[usize::from(level.0)], shared).since(shared);
-            let Some(choice) = self.scheduler.choose(visible, &head_since, shared.time) else { break };
+            let Some(choice) = self.scheduled(shared, visible) else { break };
             match self.ask(shared, run, choice.level, if choice.share { SHARE | CHARGED } else { CHARGED }) {
                 Asked::Delivered => self.scheduler.charge(choice, visible),
                 Asked::Barred => {}
@@ -78,10 +76,17 @@ impl Queue {
         true
     }
 
+    fn scheduled(&self, shared: &Shared, visible: LevelSet) -> Option<Choice> {
+        let head_since = |level: Level| self.head_since(shared, level);
+        self.scheduler.choose(visible, &head_since, shared.time)
+    }
+
     fn lease_up_to(&mut self, shared: &mut Shared, run: &mut Run, ceiling: Level) -> bool {
         while run.left > 0 {
-            let allowed = self.visible.up_to(ceiling).without(run.barred);
-            let Some(level) = self.most_urgent(shared, allowed) else { break };
+            let Some(level) = self.most_urgent(shared, self.visible.up_to(ceiling).without(run.barred))
+            else {
+                break;
+            };
             if self.ask(shared, run, level, 0) == Asked::Full {
                 return false;
             }
@@ -92,21 +97,8 @@ impl Queue {
     /// Serves one pick of a planner; false where the request is full.
     fn lease_pick(&mut self, shared: &mut Shared, run: &mut Run, pick: Pick) -> bool {
         let mut wanted = pick.count;
-        let picked = self.level(pick.level);
         while wanted > 0 && run.left > 0 {
-            // Something more urgent may have come since the planner looked. A share takes exactly its level.
-            let aging = self.config.scheduling == Scheduling::Aging;
-            let candidates = match (pick.share, aging) {
-                (true, _) => LevelSet::default(),
-                (false, true) => self.visible,
-                (false, false) => self.visible.up_to(picked),
-            };
-            let own = self.visible.iter().filter(|level| *level == picked).collect();
-            let candidates = candidates.without(self.capped_levels()).without(run.barred_by_planner).or(own);
-            let Some(level) = self.most_urgent(shared, candidates.without(run.barred)) else { break };
-            if aging && level != picked && !self.goes_before(shared, level, picked) {
-                break;
-            }
+            let Some(level) = self.picked(shared, pick, run.barred, run.barred_by_planner) else { break };
             match self.ask(shared, run, level, if pick.share { SHARE } else { 0 }) {
                 Asked::Delivered => wanted -= 1,
                 Asked::Barred => {}
@@ -114,6 +106,43 @@ impl Queue {
             }
         }
         run.left > 0
+    }
+
+    /// The level that a pick's next message comes from.
+    fn picked(
+        &self,
+        shared: &Shared,
+        pick: Pick,
+        barred: LevelSet,
+        barred_by_planner: LevelSet,
+    ) -> Option<Level> {
+        let picked = self.level(pick.level);
+        // Something more urgent may have come since the planner looked. A share takes exactly its level.
+        let aging = self.config.scheduling == Scheduling::Aging;
+        let candidates = match (pick.share, aging) {
+            (true, _) => LevelSet::default(),
+            (false, true) => self.visible,
+            (false, false) => self.visible.up_to(picked),
+        };
+        let own = self.visible.iter().filter(|level| *level == picked).collect();
+        let candidates = candidates.without(self.capped_levels()).without(barred_by_planner).or(own);
+        let level = self.most_urgent(shared, candidates.without(barred))?;
+        let goes = !aging || level == picked || self.goes_before(shared, level, picked);
+        goes.then_some(level)
+    }
+
+    /// The level that a lease would take its first message from now.
+    pub(crate) fn first_level(&self, shared: &Shared, choice: &LevelChoice) -> Option<Level> {
+        let barred = self.barred(shared.time);
+        match choice {
+            LevelChoice::Scheduled => Some(self.scheduled(shared, self.visible.without(barred))?.level),
+            LevelChoice::UpTo(ceiling) => {
+                self.most_urgent(shared, self.visible.up_to(*ceiling).without(barred))
+            }
+            LevelChoice::Picks { picks, barred: by_planner } => {
+                picks.iter().find_map(|pick| self.picked(shared, *pick, barred, *by_planner))
+            }
+        }
     }
 
     /// Whether the head of `level` is more urgent by its effective level than `picked` is. Where the picked level has

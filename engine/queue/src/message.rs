@@ -5,7 +5,7 @@ use crate::answer::{PayloadRef, Place};
 use crate::life_cycle::{Event, State};
 use overtake_base::hash::Map;
 use overtake_base::{Level, MessageId, QueueId, Sequence, UnixMillis};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// No slot: end of a list.
@@ -172,31 +172,55 @@ pub(crate) fn last_error(extra: &Extra) -> Option<&str> {
 const CHUNK_BITS: u32 = 9;
 const CHUNK_MESSAGES: usize = 1 << CHUNK_BITS;
 
-/// A shard's messages by slot. Grows by chunks, so that growth never copies what is there.
-pub(crate) struct Messages {
-    chunks: Vec<Box<[Message; CHUNK_MESSAGES]>>,
-    len: usize,
+/// Some slots, and those of them that are free: a list through their messages.
+struct Chunk {
+    messages: [Message; CHUNK_MESSAGES],
     free: u32,
+    used: u32,
+}
+
+/// A shard's messages by slot. Grows by chunks, so that growth never copies what is there, and lets go of them again.
+#[derive(Default)]
+pub(crate) struct Messages {
+    /// None where nothing is in it.
+    chunks: Vec<Option<Box<Chunk>>>,
+    len: usize,
+    /// Chunks that are there and have free slots; the first ones are filled first, so that others become empty.
+    with_room: BTreeSet<u32>,
+    /// Places in `chunks` without one.
+    gone: BTreeSet<u32>,
     extras: Map<u32, Box<Extra>>,
 }
 
-impl Default for Messages {
-    fn default() -> Self {
-        Self { chunks: Vec::new(), len: 0, free: NONE, extras: Map::default() }
-    }
+const fn split_slot(slot: u32) -> (usize, usize) {
+    ((slot >> CHUNK_BITS) as usize, slot as usize & (CHUNK_MESSAGES - 1))
 }
 
 impl core::ops::Index<u32> for Messages {
     type Output = Message;
     fn index(&self, slot: u32) -> &Message {
-        &self.chunks[(slot >> CHUNK_BITS) as usize][slot as usize & (CHUNK_MESSAGES - 1)]
+        let (chunk, at) = split_slot(slot);
+        match &self.chunks[chunk] {
+            Some(chunk) => &chunk.messages[at],
+            None => no_message(slot),
+        }
     }
 }
 
 impl core::ops::IndexMut<u32> for Messages {
     fn index_mut(&mut self, slot: u32) -> &mut Message {
-        &mut self.chunks[(slot >> CHUNK_BITS) as usize][slot as usize & (CHUNK_MESSAGES - 1)]
+        let (chunk, at) = split_slot(slot);
+        match &mut self.chunks[chunk] {
+            Some(chunk) => &mut chunk.messages[at],
+            None => no_message(slot),
+        }
     }
+}
+
+/// An index that names a message which is no more: as wrong as one past the end.
+#[cold]
+fn no_message(slot: u32) -> ! {
+    panic!("no message has slot {slot}")
 }
 
 impl Messages {
@@ -206,28 +230,38 @@ impl Messages {
     }
 
     pub(crate) fn insert(&mut self, message: Message) -> u32 {
-        if self.free == NONE {
-            self.grow();
+        let number = self.with_room.first().copied().unwrap_or_else(|| self.grow());
+        let Some(chunk) = &mut self.chunks[number as usize] else { no_message(number << CHUNK_BITS) };
+        let slot = chunk.free;
+        let at = split_slot(slot).1;
+        chunk.free = chunk.messages[at].next;
+        chunk.messages[at] = message;
+        chunk.used += 1;
+        if chunk.free == NONE {
+            self.with_room.remove(&number);
         }
         self.len += 1;
-        let slot = self.free;
-        self.free = self[slot].next;
-        self[slot] = message;
         slot
     }
 
-    fn grow(&mut self) {
+    /// A new chunk; gives its number.
+    fn grow(&mut self) -> u32 {
+        let number = self.gone.pop_first().unwrap_or(self.chunks.len() as u32);
         let vacant = PayloadRef { place: Place::Entry(0), offset: 0, length: 0 };
         let mut message = Message::new(MessageId(0), QueueId(0), Level(0), vacant);
         message.state = State::Gone;
-        let start = (self.chunks.len() << CHUNK_BITS) as u32;
-        let mut chunk = Box::new([message; CHUNK_MESSAGES]);
-        for (at, slot) in chunk.iter_mut().zip(start + 1..) {
+        let start = number << CHUNK_BITS;
+        let mut chunk = Box::new(Chunk { messages: [message; CHUNK_MESSAGES], free: start, used: 0 });
+        for (at, slot) in chunk.messages.iter_mut().zip(start + 1..) {
             at.next = slot;
         }
-        chunk[CHUNK_MESSAGES - 1].next = self.free;
-        self.free = start;
-        self.chunks.push(chunk);
+        chunk.messages[CHUNK_MESSAGES - 1].next = NONE;
+        match self.chunks.get_mut(number as usize) {
+            Some(place) => *place = Some(chunk),
+            None => self.chunks.push(Some(chunk)),
+        }
+        self.with_room.insert(number);
+        number
     }
 
     pub(crate) fn remove(&mut self, slot: u32) {
@@ -235,12 +269,23 @@ impl Messages {
         if self[slot].has(EXTRA) {
             self.extras.remove(&slot);
         }
-        let free = self.free;
-        let message = &mut self[slot];
+        let (number, at) = split_slot(slot);
+        let Some(chunk) = &mut self.chunks[number] else { no_message(slot) };
+        let message = &mut chunk.messages[at];
         message.state = State::Gone;
         message.flags = 0;
-        message.next = free;
-        self.free = slot;
+        message.next = chunk.free;
+        chunk.free = slot;
+        chunk.used -= 1;
+        let number = number as u32;
+        // One with room stays, so that a message that comes and goes makes none each time.
+        if chunk.used == 0 && self.with_room.iter().any(|other| *other != number) {
+            self.chunks[number as usize] = None;
+            self.with_room.remove(&number);
+            self.gone.insert(number);
+        } else {
+            self.with_room.insert(number);
+        }
     }
 
     pub(crate) fn extra(&self, slot: u32) -> Option<&Extra> {
@@ -292,8 +337,32 @@ mod tests {
             messages.remove(*slot);
         }
         let again: Vec<u32> = (0..1_000).map(|id| messages.insert(message(id))).collect();
-        assert!(again.iter().all(|slot| slots.contains(slot)));
+        let living: BTreeSet<u32> = slots[1_000..].iter().chain(&again).copied().collect();
+        assert_eq!(living.len(), 2_000, "no slot has two messages");
+        assert!(again.iter().zip(0u128..).all(|(slot, id)| messages[*slot].id() == MessageId(id)));
+        assert!(
+            slots.iter().zip(0u128..).skip(1_000).all(|(slot, id)| messages[*slot].id() == MessageId(id))
+        );
         assert_eq!((messages.len(), messages.chunks.len()), (2_000, 4));
+    }
+
+    /// After a burst memory is given back.
+    #[test]
+    fn chunks_without_messages_are_let_go_of() {
+        let mut messages = Messages::default();
+        let there = |messages: &Messages| messages.chunks.iter().flatten().count();
+        let slots: Vec<u32> = (0..5_000).map(|id| messages.insert(message(id))).collect();
+        assert_eq!(there(&messages), 10);
+        let (stays, go) = slots.split_last().unwrap();
+        go.iter().for_each(|slot| messages.remove(*slot));
+        // The one with a message, and one with room at most.
+        assert!(there(&messages) <= 2, "{}", there(&messages));
+        assert_eq!(messages[*stays].id(), MessageId(4_999));
+        messages.remove(*stays);
+        assert_eq!((messages.len(), there(&messages)), (0, 1));
+        let again: Vec<u32> = (0..5_000).map(|id| messages.insert(message(id))).collect();
+        assert!(again.iter().zip(0..).all(|(slot, id)| messages[*slot].id() == MessageId(id)));
+        assert_eq!((messages.chunks.len(), messages.gone.len()), (10, 0));
     }
 
     #[test]

@@ -59,33 +59,52 @@ impl Sequences {
 
 /// Live payloads of each log entry.
 #[derive(Default)]
-pub(crate) struct LivePayloads(BTreeMap<u64, Box<Page>>);
+pub(crate) struct LivePayloads {
+    pages: BTreeMap<u64, Box<Page>>,
+    /// Entries whose last payload is gone, until someone asks.
+    emptied: Vec<u64>,
+}
 
 impl LivePayloads {
     pub(crate) fn add(&mut self, index: u64) {
         let (page, at) = place(index);
-        let page = self.0.entry(page).or_insert_with(Page::boxed);
+        let page = self.pages.entry(page).or_insert_with(Page::boxed);
         if page.values[at] == 0 {
             page.used += 1;
         }
         page.values[at] += 1;
     }
 
+    /// Whether the entry holds a live payload.
+    pub(crate) fn has(&self, index: u64) -> bool {
+        let (page, at) = place(index);
+        self.pages.get(&page).is_some_and(|page| page.values[at] > 0)
+    }
+
+    /// Takes the entries that hold no live payload any more since the last time.
+    pub(crate) fn take_emptied(&mut self) -> Vec<u64> {
+        let mut emptied = core::mem::take(&mut self.emptied);
+        // One that lost its messages while it was applied may have brought more.
+        emptied.retain(|index| !self.has(*index));
+        emptied
+    }
+
     pub(crate) fn remove(&mut self, index: u64) {
         let (number, at) = place(index);
-        let Some(page) = self.0.get_mut(&number) else { return };
+        let Some(page) = self.pages.get_mut(&number) else { return };
         page.values[at] = page.values[at].saturating_sub(1);
         if page.values[at] == 0 {
+            self.emptied.push(index);
             page.used -= 1;
             if page.used == 0 {
-                self.0.remove(&number);
+                self.pages.remove(&number);
             }
         }
     }
 
     /// The lowest log index with a live payload.
     pub(crate) fn oldest(&self) -> Option<u64> {
-        let (number, page) = self.0.first_key_value()?;
+        let (number, page) = self.pages.first_key_value()?;
         let at = page.values.iter().position(|count| *count > 0)?;
         Some(number << PAGE_BITS | at as u64)
     }
@@ -123,8 +142,13 @@ mod tests {
                 } else if let Some(count) = map.get_mut(&key) {
                     pages.remove(key);
                     *count -= 1;
-                    if *count == 0 { map.remove(&key); }
+                    if *count == 0 {
+                        map.remove(&key);
+                        prop_assert_eq!(pages.take_emptied(), vec![key]);
+                    }
                 }
+                prop_assert_eq!(pages.take_emptied(), Vec::<u64>::new());
+                prop_assert_eq!(pages.has(key), map.contains_key(&key));
                 prop_assert_eq!(pages.oldest(), map.keys().next().copied());
             }
         }

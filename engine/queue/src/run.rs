@@ -1,30 +1,19 @@
 //! A run: messages of one lane, or delayed messages of one queue, that are in a block and not in memory. In memory stays
 //! what counts and look-ups need: about a byte a message, often less.
 //!
-//! The bytes of a run's records, one after the other; numbers are variable-length differences to the record before, the
-//! first one to zero:
-//!
-//! ```text
-//! time of the id | 10 bytes, the rest of the id | order of its timer | sequence | enqueued_at | since | due | time to live
-//! deliveries | failures (as they are) | payload bytes | body bytes (to the payload's) | u8 level | u8 flags | extra
-//! ```
+//! The bytes of a run's records are the fields of its messages (see `record.rs`), one message after the other.
 
 use crate::answer::{PayloadRef, Place};
 use crate::blocks::next_offset;
 use crate::life_cycle::State;
 use crate::message::{EXTRA, Extra, Message, NO_SEQUENCE};
-use crate::record::{read_extra, write_extra};
+use crate::record::{FIELDS_BYTES_MIN, read_fields, write_fields};
 use crate::shared::Shared;
 use overtake_base::checksum::checksum;
 use overtake_base::limits::BLOCK_PAYLOAD_PREFIX_BYTES;
 use overtake_base::planted::{Bug, is_planted};
-use overtake_base::{BlockId, Level, Malformed, MessageId, QueueId, Reader, Sequence, UnixMillis, Writer};
+use overtake_base::{BlockId, Level, Malformed, MessageId, QueueId, Reader, UnixMillis, Writer};
 
-/// Bits of an id below its time.
-const ID_RANDOM_BITS: u32 = 80;
-const ID_RANDOM_BYTES: usize = 10;
-/// Fewest bytes of a record.
-const RECORD_BYTES_MIN: usize = ID_RANDOM_BYTES + 14;
 const RECORDS_DOMAIN: u64 = u64::from_le_bytes(*b"runrecs1");
 const FILTER_DOMAIN: u64 = u64::from_le_bytes(*b"runids01");
 /// Bits of the filter for each id, and how many of them an id sets: about one look-up of 300 is a false alarm.
@@ -76,11 +65,11 @@ pub(crate) fn records_checksum(records: &[u8]) -> u64 {
 impl Run {
     /// The run of these messages, which are in order, and its records' bytes.
     pub(crate) fn of(shared: &Shared, kind: RunKind, slots: &[u32]) -> (Self, Vec<u8>) {
-        let mut records = Vec::with_capacity(slots.len() * (RECORD_BYTES_MIN + 8));
+        let mut records = Vec::with_capacity(slots.len() * (FIELDS_BYTES_MIN + 8));
         let mut previous = None;
         for slot in slots {
             let message = &shared.messages[*slot];
-            write_message(&mut Writer(&mut records), previous, message, shared.messages.extra(*slot));
+            write_fields(&mut Writer(&mut records), previous, message, shared.messages.extra(*slot));
             previous = Some(message);
         }
         let messages = || slots.iter().map(|slot| &shared.messages[*slot]);
@@ -262,26 +251,6 @@ fn probes(id: MessageId, bits: u64) -> impl Iterator<Item = u64> {
     (0..FILTER_PROBES).map(move |probe| (one + probe * two) % bits)
 }
 
-fn write_message(out: &mut Writer<'_>, previous: Option<&Message>, message: &Message, extra: Option<&Extra>) {
-    let before = |of: fn(&Message) -> u64| previous.map_or(0, of);
-    let time_of = |message: &Message| (message.id().0 >> ID_RANDOM_BITS) as u64;
-    out.difference(before(time_of), time_of(message));
-    out.raw(&message.id().0.to_le_bytes()[..ID_RANDOM_BYTES]);
-    out.difference(before(|m| m.order), message.order);
-    out.difference(before(|m| m.sequence.0), message.sequence.0);
-    out.difference(before(|m| m.enqueued_at.0), message.enqueued_at.0);
-    out.difference(before(|m| m.since.0), message.since.0);
-    out.difference(before(|m| m.due.0), message.due.0);
-    out.difference(before(|m| m.ttl_ms), message.ttl_ms);
-    out.varint(u64::from(message.deliveries));
-    out.varint(u64::from(message.failures));
-    out.varint(u64::from(message.payload.length));
-    out.difference(u64::from(message.payload.length), u64::from(message.body_bytes));
-    out.u8(message.level.0);
-    out.u8(message.flags & !EXTRA);
-    out.option(extra, write_extra);
-}
-
 /// Reads a run's records. Their payloads stand in the block, one after the other.
 pub(crate) fn read_records(
     records: &[u8],
@@ -291,7 +260,7 @@ pub(crate) fn read_records(
 ) -> Result<Vec<Thawed>, Malformed> {
     let mut input = Reader::new(records);
     let state = if matches!(run.kind, RunKind::Visible(_)) { State::Visible } else { State::Delayed };
-    if records_checksum(records) != run.checksum || records.len() / RECORD_BYTES_MIN < run.count as usize {
+    if records_checksum(records) != run.checksum || records.len() / FIELDS_BYTES_MIN < run.count as usize {
         return Err(Malformed("records of a run"));
     }
     let mut messages: Vec<Thawed> = Vec::with_capacity(run.count as usize);
@@ -299,7 +268,7 @@ pub(crate) fn read_records(
     for _ in 0..run.count {
         let previous = messages.last().map(|(message, _)| message);
         let payload = PayloadRef { place: Place::Block(block), offset, length: 0 };
-        let (mut message, extra) = read_message(&mut input, previous, queue, payload)?;
+        let (mut message, extra) = read_fields(&mut input, previous, queue, payload)?;
         message.state = state;
         let placed = (message.sequence == NO_SEQUENCE) == (state == State::Delayed);
         let level = match &run.kind {
@@ -314,32 +283,4 @@ pub(crate) fn read_records(
     }
     input.finish("records of a run")?;
     Ok(messages)
-}
-
-fn read_message(
-    input: &mut Reader<'_>,
-    previous: Option<&Message>,
-    queue: QueueId,
-    payload: PayloadRef,
-) -> Result<Thawed, Malformed> {
-    let before = |of: fn(&Message) -> u64| previous.map_or(0, of);
-    let time = input.difference(before(|m| (m.id().0 >> ID_RANDOM_BITS) as u64), "id")?;
-    let mut id = [0; size_of::<u128>()];
-    id[..ID_RANDOM_BYTES].copy_from_slice(input.raw(ID_RANDOM_BYTES, "id")?);
-    let id = MessageId(u128::from(time) << ID_RANDOM_BITS | u128::from_le_bytes(id));
-    let mut message = Message::new(id, queue, Level(0), payload);
-    message.order = input.difference(before(|m| m.order), "order")?;
-    message.sequence = Sequence(input.difference(before(|m| m.sequence.0), "sequence")?);
-    message.enqueued_at = UnixMillis(input.difference(before(|m| m.enqueued_at.0), "enqueued_at")?);
-    message.since = UnixMillis(input.difference(before(|m| m.since.0), "since")?);
-    message.due = UnixMillis(input.difference(before(|m| m.due.0), "due")?);
-    message.ttl_ms = input.difference(before(|m| m.ttl_ms), "ttl")?;
-    message.deliveries = input.varint32("deliveries")?;
-    message.failures = input.varint32("failures")?;
-    message.payload.length = input.varint32("payload bytes")?;
-    let body_bytes = input.difference(u64::from(message.payload.length), "body bytes")?;
-    message.body_bytes = u32::try_from(body_bytes).map_err(|_| Malformed("body bytes"))?;
-    message.level = Level(input.u8("level")?);
-    message.flags = input.u8("flags")?;
-    Ok((message, input.option("extra", read_extra)?))
 }

@@ -22,6 +22,8 @@ pub(crate) struct Shared {
     pub(crate) last_order: u64,
     /// Payloads in log entries.
     pub(crate) payloads: LivePayloads,
+    /// Their bytes.
+    pub(crate) log_payload_bytes: u64,
     pub(crate) blocks: Blocks,
     /// Lanes with visible work, by a time not after that of their starvation alert.
     pub(crate) alarms: BTreeSet<(UnixMillis, QueueId, Level)>,
@@ -92,14 +94,20 @@ impl Shared {
 
     fn payload_here(&mut self, payload: PayloadRef) {
         match payload.place {
-            Place::Entry(index) => self.payloads.add(index),
+            Place::Entry(index) => {
+                self.payloads.add(index);
+                self.log_payload_bytes += u64::from(payload.length);
+            }
             Place::Block(block) => self.blocks.payload_here(block, payload.length),
         }
     }
 
     fn payload_gone(&mut self, payload: PayloadRef) {
         match payload.place {
-            Place::Entry(index) => self.payloads.remove(index),
+            Place::Entry(index) => {
+                self.payloads.remove(index);
+                self.log_payload_bytes -= u64::from(payload.length);
+            }
             Place::Block(block) => self.blocks.payload_gone(block, payload.length),
         }
     }

@@ -15,6 +15,7 @@ use crate::dedup::Dedup;
 use crate::lane::Hunger;
 use crate::life_cycle::State;
 use crate::machine::Machine;
+use crate::message::Message;
 use crate::queue::Queue;
 use crate::rate::RateLimiter;
 use crate::record::{RECORD_BYTES_MIN, read_record, write_record};
@@ -29,20 +30,22 @@ use overtake_base::{BlockId, Level, Malformed, QueueConfig, QueueId, Reader, Sha
 use std::collections::BTreeMap;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"OVMS");
-const FORMAT: u8 = 4;
+const FORMAT: u8 = 5;
 /// Checksum domains of snapshots and of digests.
 const SNAPSHOT_DOMAIN: u64 = 0x6d61_6368_696e_6501;
 const DIGEST_DOMAIN: u64 = 0x6d61_6368_696e_6502;
 const CHECKSUM_BYTES: usize = 8;
 /// Fewest bytes of a block.
 const BLOCK_BYTES_MIN: usize = 21;
+/// About what a record takes.
+const RECORD_BYTES_USUAL: usize = 40;
 
 impl Machine {
     /// Appends the shard's whole state.
     pub fn snapshot(&self, out: &mut Vec<u8>) {
         let start = out.len();
         // Growing by doubling would copy most of a large snapshot once more.
-        out.reserve(self.shared.messages.len() * RECORD_BYTES_MIN);
+        out.reserve(self.shared.messages.len() * RECORD_BYTES_USUAL);
         let mut writer = Writer(out);
         writer.u32(MAGIC);
         writer.u8(FORMAT);
@@ -60,8 +63,10 @@ impl Machine {
         for queue in self.queues.values() {
             write_queue(&mut writer, queue, &self.shared);
             writer.u32((queue.ids.len() + queue.dead.len()) as u32);
+            let mut previous = None;
             for slot in queue.ids.iter().chain(queue.dead.iter()) {
-                write_record(&mut writer, &self.shared, slot);
+                write_record(&mut writer, &self.shared, previous, slot);
+                previous = Some(slot);
             }
         }
         let sum = checksum(SNAPSHOT_DOMAIN, &out[start..]);
@@ -126,7 +131,7 @@ impl Machine {
             digest = checksum(digest, &bytes);
             for slot in queue.ids.iter().chain(queue.dead.iter()) {
                 bytes.clear();
-                write_record(&mut Writer(&mut bytes), &self.shared, slot);
+                write_record(&mut Writer(&mut bytes), &self.shared, None, slot);
                 digest = checksum(digest, &bytes);
             }
         }
@@ -213,8 +218,9 @@ fn read_queue(
     for (block, RestoredBlock { bytes, run, .. }) in blocks.extract_if(.., |_, block| block.queue == id) {
         restore_block(&mut queue, shared, block, bytes, run)?;
     }
+    let mut previous = None;
     for _ in 0..input.count(usize::MAX, RECORD_BYTES_MIN, "messages")? {
-        read_message(input, &mut queue, shared)?;
+        previous = Some(read_message(input, previous.as_ref(), &mut queue, shared)?);
     }
     // The lanes' own hunger, in place of the one that filling them began.
     for (level, hunger) in (0u8..).map(Level).zip(hungers) {
@@ -258,8 +264,16 @@ fn restore_block(
     Ok(())
 }
 
-fn read_message(input: &mut Reader<'_>, queue: &mut Queue, shared: &mut Shared) -> Result<(), Malformed> {
-    let (mut message, extra) = read_record(input, queue.id, queue.config.levels, shared.last_sequence)?;
+/// Takes a message in, and gives its record as it was read.
+fn read_message(
+    input: &mut Reader<'_>,
+    previous: Option<&Message>,
+    queue: &mut Queue,
+    shared: &mut Shared,
+) -> Result<Message, Malformed> {
+    let (mut message, extra) =
+        read_record(input, previous, queue.id, queue.config.levels, shared.last_sequence)?;
+    let read = message;
     if is_planted(Bug::ForgetLeases) && message.state == State::Leased {
         message.state = State::Visible;
     }
@@ -280,5 +294,5 @@ fn read_message(input: &mut Reader<'_>, queue: &mut Queue, shared: &mut Shared) 
         return Err(Malformed("order of timers"));
     }
     queue.admit(shared, message, extra);
-    Ok(())
+    Ok(read)
 }

@@ -48,6 +48,8 @@ fn help(name: &str) -> Option<&'static str> {
             "Messages of other nodes that were refused because they cannot be right"
         }
         "overtake_journal_written_bytes_total" => "Bytes written to the journals",
+        "overtake_journal_batches_total" => "Durable writes to the journals",
+        "overtake_checkpoints_written_bytes_total" => "Bytes of shards' states written as checkpoints",
         "overtake_sessions" => "Open sessions of clients",
         "overtake_waiting_receives" => "Receives that wait for a message",
         "overtake_peer_links" => "Links from cores of this node to cores of other nodes that are up",

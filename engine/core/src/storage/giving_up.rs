@@ -1,6 +1,6 @@
-//! The disk's side of giving up a damaged journal, and checkpoints that wait for their entries.
+//! The disk's side of giving up a damaged journal.
 
-use super::{GivingUp, Phase, ReadyCheckpoint, Recovered, Storage};
+use super::{GivingUp, Phase, Recovered, Storage};
 use crate::{Core, Output, repair};
 use bytes::Bytes;
 use overtake_base::ShardId;
@@ -46,10 +46,6 @@ impl Storage {
         self.persisting.iter().any(|persisting| persisting.shard == shard)
     }
 
-    pub(crate) fn may_write_checkpoint(&self) -> bool {
-        !self.checkpoints.writing && self.checkpoints.ready.is_none()
-    }
-
     /// The journal, once it is recovered, and where its operations go.
     pub(crate) fn journal(&mut self) -> Option<(&mut Journal, &mut Vec<DiskOperation>)> {
         if let Phase::Running(journal) = &mut self.phase {
@@ -91,18 +87,5 @@ impl Core {
             }
         }
         true
-    }
-
-    /// Writes the checkpoint that waits, once its entries are durable. True while there is one.
-    pub(super) fn write_ready_checkpoint(&mut self) -> bool {
-        let durable = self.storage.journal().map_or(0, |(journal, _)| journal.durable());
-        let ready = &mut self.storage.checkpoints.ready;
-        let waits = ready.is_some();
-        if let Some(ReadyCheckpoint { shard, index, term, state, .. }) =
-            ready.take_if(|ready| ready.batch <= durable)
-        {
-            self.storage.write_checkpoint(shard, index, term, state);
-        }
-        waits
     }
 }

@@ -68,6 +68,8 @@ pub struct JournalUsage {
     pub bytes_since_recycle: u64,
     /// Bytes written as batches since the journal was opened.
     pub bytes_written: u64,
+    /// Batches of those.
+    pub batches_written: u64,
     /// Entries in the index.
     pub index_entries: usize,
     /// Bytes appended that are not durable yet.

@@ -44,6 +44,13 @@ impl Journal {
         true
     }
 
+    /// Whether the entry is durable; none where the journal does not hold it.
+    #[must_use]
+    pub fn is_durable(&self, shard: ShardId, index: u64) -> Option<bool> {
+        let place = self.shards.get(&shard)?.get(index)?;
+        Some(self.position(*place) < self.writer.durable_end())
+    }
+
     /// Starts the reads that waited for their entry to become durable; answers those whose entry is gone.
     pub(super) fn start_waiting_reads(&mut self, completed: &mut Completed, out: &mut Vec<DiskOperation>) {
         for WaitingRead { token, shard, index } in std::mem::take(&mut self.waiting_reads) {

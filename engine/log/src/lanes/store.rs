@@ -314,11 +314,15 @@ impl Lanes {
         self.full
     }
 
-    /// Tries again after the disk was full.
+    /// Tries again after the disk was full. Until a file was allocated, or enough are free, it counts as full.
     pub fn retry_allocation(&mut self, out: &mut Vec<DiskOperation>) {
-        self.full = false;
         self.exhausted = false;
         self.look_again = true;
+        if self.full && self.free_files().count() > RESERVE_FILES {
+            self.full = false;
+        } else if self.full && self.write_operation.is_none() {
+            self.begin_allocation(false, out);
+        }
         self.flush(out);
     }
 
@@ -349,6 +353,18 @@ impl Lanes {
             waiting: self.wanted.len(),
             ..self.usage
         }
+    }
+
+    /// Whether blocks wait to be written, or are being written.
+    #[must_use]
+    pub fn has_unwritten(&self) -> bool {
+        !self.wanted.is_empty()
+    }
+
+    /// Bytes of a block that is needed, on average; 0 where there is none.
+    #[must_use]
+    pub fn average_block_bytes(&self) -> u64 {
+        self.usage.live_bytes / (self.blocks.len() as u64).max(1)
     }
 
     fn free_files(&self) -> impl Iterator<Item = u32> + '_ {

@@ -316,6 +316,15 @@ fn a_full_disk_stops_writing_but_not_freeing_and_cleaning() {
     }
     world.settle();
     assert!(world.lanes.usage().waiting < waiting, "{:?}", world.lanes.usage());
+    while world.lanes.usage().waiting == 0 || !world.lanes.disk_full() {
+        world.write();
+        world.settle();
+    }
+    // Trying again is no reason to believe that there is room.
+    world.lanes.retry_allocation(&mut world.out);
+    assert!(world.lanes.disk_full());
+    world.settle();
+    assert!(world.lanes.disk_full());
     world.disk.files_max = 100;
     world.lanes.retry_allocation(&mut world.out);
     world.settle();

@@ -76,6 +76,12 @@ fn a_full_disk_leaves_a_reserve_and_recovers() {
         settle(&mut world);
     }
     assert!(world.journal.backlog_bytes() > 0, "no room for all of it");
+    // Trying again is no reason to believe that there is room.
+    world.journal.retry_allocation(&mut world.out);
+    assert!(world.journal.disk_full());
+    world.disk.submit(&mut world.out);
+    settle(&mut world);
+    assert!(world.journal.disk_full());
     world.disk.files_max = 100;
     world.journal.retry_allocation(&mut world.out);
     world.disk.submit(&mut world.out);
@@ -85,6 +91,29 @@ fn a_full_disk_leaves_a_reserve_and_recovers() {
     let appended = world.model.appended.len();
     world.crash();
     assert_eq!(world.model.appended.len(), appended);
+}
+
+/// A checkpoint waits for its own last entry: for one that is behind it, on a disk that is full, it would wait for ever.
+#[test]
+fn what_is_durable_is_told_entry_by_entry_also_while_others_find_no_room() {
+    let mut world = World::new(16);
+    world.append_next(ShardId(0));
+    assert_eq!(world.journal.is_durable(ShardId(0), 1), Some(false));
+    settle(&mut world);
+    assert_eq!(world.journal.is_durable(ShardId(0), 1), Some(true));
+    assert_eq!(world.journal.is_durable(ShardId(0), 2), None);
+    assert_eq!(world.journal.is_durable(ShardId(1), 1), None);
+    world.disk.files_max = 4;
+    let mut last = 1;
+    while world.journal.backlog_bytes() == 0 {
+        world.append_next(ShardId(0));
+        last += 1;
+        settle(&mut world);
+    }
+    let durable = |index| world.journal.is_durable(ShardId(0), index);
+    assert_eq!((durable(1), durable(last)), (Some(true), Some(false)));
+    let first_waiting = (1..=last).find(|index| durable(*index) == Some(false)).expect("one waits");
+    assert!((1..first_waiting).all(|index| durable(index) == Some(true)));
 }
 
 #[test]

@@ -7,6 +7,7 @@ use crate::cold::{Loaded, NeedsBlocks};
 use crate::command::*;
 use crate::machine::PeekFilter;
 use crate::run::Run;
+use crate::scheduler::LevelSet;
 use bytes::Bytes;
 use overtake_base::{BlockId, Level, MessageId, QueueConfig, QueueId, Sequence, UnixMillis};
 
@@ -54,6 +55,66 @@ fn a_lease_never_passes_over_a_run() {
     assert!(shard.thaw(draft.block, &draft.records));
     assert!(!shard.thaw(draft.block, &draft.records), "only once");
     assert_eq!(shard.ids(9), [3, 4, 5, 6, 7, 8, 9, 10, 50]);
+}
+
+#[test]
+fn a_lease_begins_without_the_runs_of_other_levels() {
+    let lease = |choice| Command::Lease {
+        queue: QUEUE,
+        lease: Lease { max: 5, max_bytes: 999, lease_ms: None, worker: None, choice },
+    };
+    let picks = |picks: &[(u8, bool)]| LevelChoice::Picks {
+        picks: picks
+            .iter()
+            .map(|(level, share)| Pick { level: Level(*level), count: 2, share: *share })
+            .collect(),
+        barred: LevelSet::default(),
+    };
+    let begins = |shard: &Shard, choice| shard.machine.may_begin(&lease(choice), 5);
+    let mut shard = lane(10, strict());
+    shard.stored(vec![message(50, 0), message(60, 3)]);
+    assert_eq!(shard.spill_lane(1, 2, 5), 5);
+    let draft = shard.draft();
+    assert_eq!(
+        shard.machine.needs(&lease(LevelChoice::Scheduled), 5, &Loaded::default()).thaw,
+        [draft.block]
+    );
+    // With one urgent message it begins at once, and ends at the run.
+    assert!(begins(&shard, LevelChoice::Scheduled) && begins(&shard, LevelChoice::UpTo(Level(4))));
+    assert!(begins(&shard, picks(&[(0, false), (1, false)])));
+    // More urgent messages stand in for a pick, but not for a share.
+    assert!(begins(&shard, picks(&[(1, false)])) && !begins(&shard, picks(&[(1, true)])));
+    assert_eq!(shard.ids(1), [50]);
+    // Now its own level would be short.
+    assert!(!begins(&shard, LevelChoice::Scheduled) && !begins(&shard, LevelChoice::UpTo(Level(4))));
+    assert!(!begins(&shard, picks(&[(3, false)])), "level 1 goes first");
+    assert!(begins(&shard, picks(&[(3, true)])));
+    assert!(!begins(&shard, LevelChoice::UpTo(Level(0))), "there is nothing");
+    assert!(shard.thaw(draft.block, &draft.records));
+    assert!(begins(&shard, LevelChoice::Scheduled));
+}
+
+#[test]
+fn entries_that_lost_their_last_message_in_memory_are_told_once() {
+    let mut shard = Shard::new(strict());
+    shard.stored((1..=4).map(|id| message(id, 1)).collect());
+    let first = shard.machine.applied();
+    shard.stored((5..=8).map(|id| message(id, 1)).collect());
+    let second = shard.machine.applied();
+    assert!(shard.machine.holds_payloads(Place::Entry(first)));
+    assert!(!shard.machine.holds_payloads(Place::Entry(second + 1)));
+    let leased = shard.lease(4);
+    for delivery in &leased[1..] {
+        assert_eq!(shard.ack(delivery.key), SettleOutcome::Ok);
+    }
+    assert_eq!(shard.machine.take_emptied_entries(), [0u64; 0]);
+    assert_eq!(shard.ack(leased[0].key), SettleOutcome::Ok);
+    assert_eq!(shard.machine.take_emptied_entries(), [first]);
+    assert!(!shard.machine.holds_payloads(Place::Entry(first)));
+    assert_eq!(shard.spill_lane(1, 0, 4), 4);
+    let draft = shard.draft();
+    assert_eq!(shard.machine.take_emptied_entries(), [second]);
+    assert!(shard.machine.holds_payloads(Place::Block(draft.block)));
 }
 
 #[test]

@@ -239,6 +239,35 @@ fn filled() -> Machine {
 }
 
 #[test]
+fn golden_bytes_of_a_snapshot() {
+    let mut bytes = Vec::new();
+    filled().snapshot(&mut bytes);
+    // Magic, format, shard.
+    assert_eq!(hex(&bytes[..7]), "4f564d53050300");
+    assert_eq!((bytes.len(), overtake_base::hash::stable(&bytes)), (3_149, 4_709_320_277_494_082_393));
+}
+
+/// Where a record's numbers follow those of the record before, it takes little.
+#[test]
+fn a_record_in_a_snapshot_takes_less_than_forty_bytes() {
+    let mut shard = Shard::new(strict());
+    let length = |shard: &Shard| {
+        let mut bytes = Vec::new();
+        shard.machine.snapshot(&mut bytes);
+        bytes.len()
+    };
+    let before = length(&shard);
+    for first in (1..=10_000u128).step_by(100) {
+        let id = |n: u128| (n << 80) | (n.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835) >> 48);
+        shard.stored((first..first + 100).map(|n| message(id(n), 1)).collect());
+        shard.pass(1);
+    }
+    let each = (length(&shard) - before) as f64 / 10_000.0;
+    println!("{each} bytes a record");
+    assert!(each < 40.0, "{each}");
+}
+
+#[test]
 fn a_snapshot_of_another_shard_or_with_a_flipped_bit_is_refused() {
     let machine = filled();
     let mut bytes = Vec::new();

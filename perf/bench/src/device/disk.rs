@@ -181,6 +181,33 @@ pub(super) fn reads(dir: &Path, file_bytes: u64, duration: Duration) -> io::Resu
     })
 }
 
+/// Reads one after the other through the file.
+pub(super) fn sequential_reads(
+    dir: &Path,
+    file_bytes: u64,
+    duration: Duration,
+    bytes: usize,
+    depth: usize,
+) -> io::Result<Row> {
+    let dir = dir.to_path_buf();
+    on_executor(move || async move {
+        let scratch = Rc::new(Scratch::new(&dir, file_bytes).await?);
+        let next = Rc::new(Cell::new(0));
+        let operation = move || {
+            let scratch = scratch.clone();
+            let offset = next.replace((next.get() + 1) % (scratch.bytes / bytes as u64)) * bytes as u64;
+            async move {
+                scratch.file.read_at_aligned(offset, bytes).await?;
+                Ok(())
+            }
+        };
+        let (latencies, seconds) = repeat(depth, duration, operation).await?;
+        let (key, name) = size_name(bytes);
+        let name = format!("read {name} in order, {depth} under way");
+        Ok(row_of_bytes(format!("read.{key}.sequential"), name, latencies, seconds, bytes))
+    })
+}
+
 /// One durable write of 4 KiB now and then, timed from when it was due.
 pub(super) fn paced(dir: &Path, file_bytes: u64, duration: Duration) -> io::Result<Row> {
     let dir = dir.to_path_buf();

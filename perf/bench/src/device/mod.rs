@@ -127,6 +127,22 @@ pub fn limits(dir: &Path, duration: Duration) -> io::Result<Vec<Row>> {
     Ok(rows.into_iter().map(limit).collect())
 }
 
+/// The disk by itself: durable writes of batches of about so many bytes, four under way, and reads of 1 MiB, two under way,
+/// both one after the other, as a server's journal and its read-ahead do.
+pub fn sequential(dir: &Path, batch_bytes: usize, duration: Duration) -> io::Result<[Row; 2]> {
+    const FILE_BYTES: u64 = 256 << 20;
+    const BLOCK_BYTES: usize = 4 << 10;
+    let batch = batch_bytes.clamp(BLOCK_BYTES, 1 << 20).next_multiple_of(BLOCK_BYTES);
+    let write = disk::writes(dir, FILE_BYTES, duration, &[batch], &[4])?.remove(0);
+    let read = disk::sequential_reads(dir, FILE_BYTES, duration, 1 << 20, 2)?;
+    let limit = |key: &str, row: Row| Row {
+        key: format!("device.{key}"),
+        name: format!("limit: {}", row.name),
+        ..row
+    };
+    Ok([limit("write.sequential", write), limit("read.sequential", read)])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -173,6 +189,19 @@ mod tests {
         let left = std::fs::read_dir(&dir).unwrap().count();
         std::fs::remove_dir_all(&dir).unwrap();
         assert_eq!(left, 1, "only the results are left");
+    }
+
+    #[test]
+    fn batches_of_any_size_are_measured() {
+        let executable = std::env::current_exe().unwrap();
+        let dir =
+            executable.ancestors().nth(3).unwrap().join(format!("tmp/sequential-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        for batch in [0, 70_000, usize::MAX] {
+            let rows = sequential(&dir, batch, Duration::from_millis(20)).unwrap();
+            assert!(rows.iter().all(|row| row.bytes_per_second.unwrap() > 0.0), "{rows:?}");
+        }
+        std::fs::remove_dir_all(&dir).unwrap();
     }
 
     #[test]

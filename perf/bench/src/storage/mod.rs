@@ -1,12 +1,15 @@
 //! `storage`: what a long backlog costs in memory, disk and time. Starts a server of its own on an empty folder, since it
 //! kills it too.
 
+mod goals;
 mod server;
 mod work;
 
 use crate::bench::BenchError;
-use crate::table::{Row, render, thousands};
+use crate::device;
+use crate::table::{Latencies, Row, render, thousands};
 use clap::{Args, ValueEnum};
+use goals::Goal;
 use overtake_client::{Client, ConnectOptions, QueueConfigPatch, Trust};
 use server::{Server, Start};
 use std::net::SocketAddr;
@@ -16,6 +19,8 @@ use std::time::{Duration, Instant};
 const MIB: f64 = 1024.0 * 1024.0;
 /// The server has settled when it wrote nothing of note for this long.
 const QUIET: Duration = Duration::from_secs(3);
+/// How long the disk by itself is measured, each way.
+const LIMITS_FOR: Duration = Duration::from_secs(2);
 /// Longest wait for that.
 const SETTLES_WITHIN: Duration = Duration::from_secs(600);
 
@@ -46,7 +51,10 @@ pub struct StorageOptions {
     /// Bytes of a body of the backlog.
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(16..=131_072))]
     pub body: u32,
-    /// Bytes of bodies that pass through while one message stays, in MiB.
+    /// Bytes of bodies of the backlog whose writes are counted (1 KiB each), in MiB.
+    #[arg(long, default_value_t = 2_048, value_parser = clap::value_parser!(u64).range(64..))]
+    pub long_mib: u64,
+    /// Bytes of bodies that pass through while two messages stay, in MiB.
     #[arg(long, default_value_t = 1_024, value_parser = clap::value_parser!(u64).range(1..))]
     pub pass_mib: u64,
     /// How often each of 100,000 messages is released.
@@ -73,6 +81,8 @@ pub enum Section {
     Backlog,
     /// Writes for messages that are acked at once.
     Short,
+    /// Writes for a long backlog of larger messages.
+    Long,
     /// Disk that is used while much passes and two messages stay.
     Pinned,
     /// Disk that is used by messages that are released again and again.
@@ -80,35 +90,59 @@ pub enum Section {
 }
 
 impl Section {
-    const ALL: [Self; 4] = [Self::Backlog, Self::Short, Self::Pinned, Self::Releases];
+    const ALL: [Self; 5] = [Self::Backlog, Self::Short, Self::Long, Self::Pinned, Self::Releases];
 }
 
-/// Measures, and gives the table. `progress` is told what comes next.
+/// What was measured: for people and tools, and held against what is asked.
+#[derive(Default)]
+struct Found {
+    rows: Vec<Row>,
+    goals: Vec<(Goal, f64)>,
+}
+
+/// Measures, and gives two tables: what was measured, and what of it is asked. `progress` is told what comes next.
 pub async fn run(options: &StorageOptions, progress: &mut dyn FnMut(&str)) -> Result<String, BenchError> {
-    let mut rows = Vec::new();
+    let mut found = Found::default();
     for section in Section::ALL {
         if !options.only.is_empty() && !options.only.contains(&section) {
             continue;
         }
         let stage = Stage::set(options).await?;
-        let measured = match section {
-            Section::Backlog => stage.backlog(options, progress).await?,
-            Section::Short => stage.short(options, progress).await?,
-            Section::Pinned => stage.pinned(options, progress).await?,
-            Section::Releases => stage.releases(options, progress).await?,
-        };
-        rows.extend(measured);
+        match section {
+            Section::Backlog => stage.backlog(options, progress, &mut found).await?,
+            Section::Short => stage.short(options, progress, &mut found).await?,
+            Section::Long => stage.long(options, progress, &mut found).await?,
+            Section::Pinned => stage.pinned(options, progress, &mut found).await?,
+            Section::Releases => stage.releases(options, progress, &mut found).await?,
+        }
         clear(options)?;
     }
     if let Some(path) = &options.results {
-        crate::results::write(path, "storage", &rows)?;
+        crate::results::write(path, "storage", &found.rows)?;
     }
-    Ok(render(&rows))
+    Ok(format!("{}\n{}", render(&found.rows), goals::render(&found.goals)))
 }
 
 fn clear(options: &StorageOptions) -> std::io::Result<()> {
     std::fs::remove_dir_all(&options.data)?;
     std::fs::remove_file(options.data.with_extension("log"))
+}
+
+/// What a journal wrote.
+#[derive(Clone, Copy)]
+struct Written {
+    bytes: u64,
+    batches: u64,
+}
+
+impl Written {
+    fn since(self, before: Self) -> Self {
+        Self { bytes: self.bytes - before.bytes, batches: self.batches - before.batches }
+    }
+
+    fn batch_bytes(self) -> usize {
+        (self.bytes / self.batches.max(1)) as usize
+    }
 }
 
 /// A server with a client.
@@ -178,8 +212,10 @@ impl Stage {
         mut self,
         options: &StorageOptions,
         progress: &mut dyn FnMut(&str),
-    ) -> Result<Vec<Row>, BenchError> {
-        let (queue, urgent, mut rows) = ("backlog", "urgent", Vec::new());
+        found: &mut Found,
+    ) -> Result<(), BenchError> {
+        let (queue, urgent) = ("backlog", "urgent");
+        let Found { rows, goals } = found;
         self.queue(queue).await?;
         self.queue(urgent).await?;
         progress("P0 without a backlog");
@@ -190,9 +226,12 @@ impl Stage {
         work::preload(&self.client, queue, 0..part, body).await?;
         self.settle().await?;
         let memory = self.server.memory_bytes()?;
-        let from = Instant::now();
+        progress("the rest of it");
+        let (from, journal) = (Instant::now(), self.journal()?);
         work::preload(&self.client, queue, part..messages, body).await?;
-        let per_second = (messages - part) as f64 / from.elapsed().as_secs_f64();
+        let seconds = from.elapsed().as_secs_f64();
+        let per_second = (messages - part) as f64 / seconds;
+        let journal = self.journal()?.since(journal);
         self.settle().await?;
         let (after, written) = (self.server.memory_bytes()?, self.server.written_bytes()?);
         let payload = messages as f64 * body as f64;
@@ -226,6 +265,23 @@ impl Stage {
             "disk that it takes".into(),
             format!("{:.2} for each byte of bodies", self.server.disk_bytes()? as f64 / payload),
         ));
+        goals.push((Goal::Memory, each));
+        progress("the disk by itself");
+        let limits = self.limits(options, journal.batch_bytes()).await?;
+        rows.push(Row {
+            bytes_per_second: Some(journal.bytes as f64 / seconds),
+            ..row(
+                "backlog.journal",
+                "journal while it is stored".into(),
+                format!(
+                    "{:.1} MiB/s in writes of {:.0} KiB on average",
+                    journal.bytes as f64 / seconds / MIB,
+                    journal.batch_bytes() as f64 / 1_024.0
+                ),
+            )
+        });
+        let share = |of: f64, limit: &Row| 100.0 * of / limit.bytes_per_second.unwrap_or(f64::INFINITY);
+        goals.push((Goal::WriteRate, share(journal.bytes as f64 / seconds, &limits[0])));
         progress("kill and restart");
         self.client.close().await;
         let killed = Instant::now();
@@ -238,6 +294,7 @@ impl Stage {
             "from kill -9 to the first delivery".into(),
             format!("{:.2} s, ready after {:.2} s", killed.elapsed().as_secs_f64(), ready.as_secs_f64()),
         ));
+        goals.push((Goal::Restart, killed.elapsed().as_secs_f64()));
         progress("a drain with P0 beside it");
         let drain = work::Drain::start(&self.client, queue, messages);
         let busy =
@@ -258,6 +315,13 @@ impl Stage {
                 ),
             )
         });
+        goals.push((
+            Goal::DrainRate,
+            share(drained.messages as f64 * f64::from(options.body) / drained.seconds, &limits[1]),
+        ));
+        rows.extend(limits);
+        let p99 = |latencies: &Latencies| latencies.histogram().value_at_quantile(0.99) as f64;
+        goals.push((Goal::UrgentLatency, p99(&busy) / p99(&idle).max(1.0)));
         for (key, name, latencies) in
             [("p0.idle", "P0 without a backlog", idle), ("p0.drain", "P0 while it drains", busy)]
         {
@@ -270,14 +334,69 @@ impl Stage {
             "disk that is left when it is gone".into(),
             format!("{:.0} MiB", self.server.disk_bytes()? as f64 / MIB),
         ));
-        Ok(rows)
+        Ok(())
+    }
+
+    /// What the journal has written.
+    fn journal(&self) -> Result<Written, BenchError> {
+        let metric = |name: &str| Ok::<_, BenchError>(self.server.metric(name)? as u64);
+        Ok(Written {
+            bytes: metric("overtake_journal_written_bytes_total")?,
+            batches: metric("overtake_journal_batches_total")?,
+        })
+    }
+
+    /// What the disk could do in the place of the server, which has nothing to do meanwhile.
+    async fn limits(&self, options: &StorageOptions, batch_bytes: usize) -> Result<[Row; 2], BenchError> {
+        let (data, duration) = (options.data.clone(), LIMITS_FOR);
+        let limits = tokio::task::spawn_blocking(move || device::sequential(&data, batch_bytes, duration));
+        Ok(limits.await.map_err(std::io::Error::other)??)
+    }
+
+    /// Bytes written for a backlog of 1 KiB bodies. Files that are made at first are none of a message's cost: they are
+    /// told beside it.
+    async fn long(
+        self,
+        options: &StorageOptions,
+        progress: &mut dyn FnMut(&str),
+        found: &mut Found,
+    ) -> Result<(), BenchError> {
+        const BODY: usize = 1_024;
+        progress("a long backlog of 1 KiB bodies");
+        let queue = "long";
+        self.queue(queue).await?;
+        let messages = (options.long_mib << 20) / BODY as u64;
+        let before = self.server.written_bytes()?;
+        work::preload(&self.client, queue, 0..messages, BODY).await?;
+        self.settle().await?;
+        let written = (self.server.written_bytes()? - before) as f64;
+        let payload = (messages * BODY as u64) as f64;
+        let metric = |name: &str| Ok::<_, BenchError>(self.server.metric(name)? / payload);
+        let (journal, lanes, states) = (
+            metric("overtake_journal_written_bytes_total")?,
+            metric("overtake_lanes_written_bytes_total")?,
+            metric("overtake_checkpoints_written_bytes_total")?,
+        );
+        found.goals.push((Goal::LongWrites, written / payload));
+        found.rows.push(row(
+            "long.writes",
+            format!("bytes written for a backlog of {:.0} MiB in bodies of {BODY} bytes", payload / MIB),
+            format!(
+                "{:.2} for each byte of bodies: journal {journal:.2}, blocks {lanes:.2}, checkpoints {states:.2}, zeros in \
+                 new files {:.2}",
+                written / payload,
+                written / payload - journal - lanes - states
+            ),
+        ));
+        Ok(())
     }
 
     async fn short(
         self,
         options: &StorageOptions,
         progress: &mut dyn FnMut(&str),
-    ) -> Result<Vec<Row>, BenchError> {
+        found: &mut Found,
+    ) -> Result<(), BenchError> {
         const BODY: usize = 1_024;
         progress("short lives");
         let queue = "short";
@@ -293,7 +412,8 @@ impl Stage {
         }
         let per_second = bytes as f64 / BODY as f64 / begun.elapsed().as_secs_f64();
         let written = self.server.written_bytes()? - before;
-        Ok(vec![Row {
+        found.goals.push((Goal::ShortWrites, written as f64 / bytes as f64));
+        found.rows.push(Row {
             per_second: Some(per_second),
             bytes_per_second: Some(bytes as f64 / begun.elapsed().as_secs_f64()),
             ..row(
@@ -301,14 +421,16 @@ impl Stage {
                 format!("bytes written for messages of {BODY} bytes that are acked at once"),
                 format!("{:.2} for each byte of bodies", written as f64 / bytes as f64),
             )
-        }])
+        });
+        Ok(())
     }
 
     async fn pinned(
         self,
         options: &StorageOptions,
         progress: &mut dyn FnMut(&str),
-    ) -> Result<Vec<Row>, BenchError> {
+        found: &mut Found,
+    ) -> Result<(), BenchError> {
         const BODY: usize = 4_096;
         let queue = "pinned";
         self.queue(queue).await?;
@@ -321,7 +443,8 @@ impl Stage {
         };
         let bytes = work::pass(&self.client, queue, BODY, options.pass_mib << 20, &mut look).await?;
         self.settle().await?;
-        Ok(vec![row(
+        found.goals.push((Goal::PinnedDisk, most as f64 / MIB));
+        found.rows.push(row(
             "pinned.disk",
             format!("disk while {:.0} MiB pass and two messages stay", bytes as f64 / MIB),
             format!(
@@ -329,14 +452,16 @@ impl Stage {
                 most as f64 / MIB,
                 self.server.disk_bytes()? as f64 / MIB
             ),
-        )])
+        ));
+        Ok(())
     }
 
     async fn releases(
         self,
         options: &StorageOptions,
         progress: &mut dyn FnMut(&str),
-    ) -> Result<Vec<Row>, BenchError> {
+        found: &mut Found,
+    ) -> Result<(), BenchError> {
         const MESSAGES: u64 = 100_000;
         let queue = "released";
         let patch = QueueConfigPatch { max_deliveries: Some(Some(1_000_000)), ..QueueConfigPatch::default() };
@@ -352,7 +477,8 @@ impl Stage {
             most = most.max(now);
         }
         let times = u64::from(options.releases) * MESSAGES;
-        Ok(vec![Row {
+        found.goals.push((Goal::ReleasesDisk, most as f64 / first.max(1) as f64));
+        found.rows.push(Row {
             per_second: Some(times as f64 / begun.elapsed().as_secs_f64()),
             ..row(
                 "releases.disk",
@@ -364,6 +490,7 @@ impl Stage {
                     self.server.memory_bytes()? as f64 / MIB
                 ),
             )
-        }])
+        });
+        Ok(())
     }
 }

@@ -3,11 +3,13 @@
 //!
 //! Read `core_loop` first: it is the shell around the deterministic core, and decides nothing. `node` starts the
 //! threads and says when they serve, `mesh` and `wake` connect them, `port` is a core's UDP socket, `secrets` the node's
-//! certificate. In a cluster `peers` are a core's links to other nodes, and `cluster` is what the node was told of them.
+//! certificate; `memory` gives back what is not needed. In a cluster `peers` are a core's links to other nodes, and
+//! `cluster` is what the node was told of them.
 
 mod cluster;
 mod core_loop;
 mod join;
+mod memory;
 mod mesh;
 mod node;
 mod peers;

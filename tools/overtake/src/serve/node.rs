@@ -192,6 +192,7 @@ async fn run_node(
         tokio::spawn(keep_looking_up(cluster.addresses.clone(), named, move || rouse.ring_all()));
     }
     let threads = start_cores(options, identity, &addresses, &secrets, cluster.as_deref(), &shared)?;
+    tokio::spawn(super::memory::give_back());
     let mut watch = ReportWatch::new(options, cluster.as_deref(), identity.cores);
     loop {
         tokio::select! {

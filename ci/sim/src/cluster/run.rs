@@ -141,6 +141,11 @@ impl ClusterRun {
         let deadline_ns = self.world.time_ns() + patience_ns;
         while let Some(ailment) = self.ailment() {
             if self.world.time_ns() > deadline_ns {
+                let cores = self.world.nodes.iter().flat_map(|node| &node.cores);
+                let under_way: Vec<String> =
+                    cores.filter_map(|slot| Some(slot.core.as_ref()?.under_way())).collect();
+                let now_ns = self.world.time_ns();
+                self.world.tale.tell(now_ns, || format!("under way: {under_way:#?}"));
                 return Err(format!("nothing is wrong any more, but {ailment}").into());
             }
             self.until(self.world.time_ns() + NANOS_PER_MS)?;
@@ -230,8 +235,10 @@ impl Driver for ClusterRun {
         self.history.end_from_ns = Some(self.world.time_ns());
     }
 
-    fn calm_from_ns(&self) -> u64 {
-        self.faults.hangs_until_ns
+    fn is_calm(&self) -> bool {
+        self.world.is_well()
+            && !self.faults.is_stopping()
+            && self.world.time_ns() >= self.faults.hangs_until_ns
     }
 
     fn open(&self) -> usize {

@@ -102,7 +102,7 @@ impl Core {
     /// Tells nodes without a replica of a shard again that this one leads it. Who had one until now heard nobody any more when
     /// its group went on without it, and nothing would tell it otherwise before another leader comes.
     fn tell_strangers(&mut self) {
-        let leads = self.leads();
+        let leads: Vec<(ShardId, u64)> = self.leads().collect();
         for peer in self.links.all_up().collect::<Vec<_>>() {
             for (shard, term) in leads.iter().copied() {
                 if !self.map.replicas(shard).contains(&peer.node) {

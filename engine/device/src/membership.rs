@@ -120,7 +120,7 @@ pub fn claim_folder(folder: &Path, asked: Option<Membership>) -> Result<(), Fold
 /// The cluster as this node knew it last.
 pub fn read_cluster(folder: &Path) -> Result<Option<Vec<u8>>, FolderError> {
     let path = folder.join(CLUSTER_FILE);
-    let Some(bytes) = read(&path)? else { return Ok(None) };
+    let Some(bytes) = read_small_file(&path)? else { return Ok(None) };
     let content =
         unsealed(&bytes, CLUSTER_MAGIC).and_then(|mut reader| Ok(reader.raw(reader.left(), SHORT)?.to_vec()));
     content.map(Some).map_err(|Malformed(detail)| FolderError::Damaged { path, detail })

@@ -96,7 +96,8 @@ impl Core {
                 group.membership()
             )
         };
-        groups.map(|(shard, group)| (shard, words(group))).collect()
+        let snapshot = |shard| self.snapshots.in_words(shard);
+        groups.map(|(shard, group)| (shard, format!("{}{}", words(group), snapshot(shard)))).collect()
     }
 
     /// Replicas that this core began and gave up by changes of the cluster.
@@ -399,7 +400,15 @@ impl Core {
             return;
         };
         let membership = group.membership().clone();
-        let Some(holders) = self.map.members().holders(shard).cloned() else { return };
+        let Some(mut holders) = self.map.members().holders(shard).cloned() else { return };
+        let state = |node: NodeId| self.map.members().nodes.get(&node).map(|member| member.state);
+        // Who was given up before it became a voter does not come: the move ends with what is.
+        let ends = holders
+            .adding
+            .is_some_and(|node| state(node) == Some(MemberState::Lost) && !membership.voters.contains(&node));
+        if ends {
+            (holders.adding, holders.removing) = (None, None);
+        }
         let me = self.me.node;
         if membership.is_joint() {
             if membership.voters.contains(&me) {
@@ -432,7 +441,7 @@ impl Core {
             return;
         }
         // Also where the voters are the same: who was a learner for a while waits to hear that it is none.
-        if holders.index < membership.index
+        if (holders.index < membership.index || ends)
             && membership.learners.is_empty()
             && self.is_vouched(shard, &membership)
         {

@@ -112,6 +112,13 @@ impl Snapshots {
         self.outgoing.get(&shard).map_or(u64::MAX, give::Outgoing::first_kept)
     }
 
+    /// What comes in and goes out of a shard, in words.
+    pub(crate) fn in_words(&self, shard: ShardId) -> String {
+        let incoming = self.incoming.get(&shard).map(take::Incoming::in_words).unwrap_or_default();
+        let gives = if self.outgoing.contains_key(&shard) { ", gives a snapshot" } else { "" };
+        format!("{incoming}{gives}")
+    }
+
     /// The shard is not here any more.
     pub(crate) fn forget(&mut self, shard: ShardId) {
         self.outgoing.remove(&shard);

@@ -1,7 +1,9 @@
 //! The data folder: locked, identified, and refused with one clear line where it cannot be used.
 
 use overtake_base::CoreId;
-use overtake_device::{FolderError, SHARDS_DEFAULT, check_direct_io, core_folder, lock_folder, open_store};
+use overtake_device::{
+    FolderError, SHARDS_DEFAULT, STORE_FORMAT, check_direct_io, core_folder, lock_folder, open_store,
+};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -26,7 +28,7 @@ fn a_second_server_is_refused_and_told_who_has_it() {
 fn the_identity_is_made_once_and_checked() {
     let folder = fresh("identity");
     let made = open_store(&folder, Some(2), Some(32), SHARDS_DEFAULT).expect("made");
-    assert_eq!((made.cores, made.shards, made.format), (2, 32, 1));
+    assert_eq!((made.cores, made.shards, made.format), (2, 32, STORE_FORMAT));
     assert_ne!(made.store, 0);
     assert_eq!(open_store(&folder, None, None, SHARDS_DEFAULT).expect("read"), made);
     assert_eq!(open_store(&folder, Some(2), Some(32), SHARDS_DEFAULT).expect("read"), made);
@@ -45,7 +47,7 @@ fn an_identity_that_is_damaged_gone_or_newer_is_told_apart() {
     open_store(&folder, Some(1), None, SHARDS_DEFAULT).expect("made");
     let path = folder.join("identity");
     let good = fs::read(&path).expect("identity");
-    for (at, expected) in [(8, "has format 0"), (16, "is damaged: its checksum does not fit")] {
+    for (at, expected) in [(8, "has format 3"), (16, "is damaged: its checksum does not fit")] {
         let mut bad = good.clone();
         bad[at] ^= 1;
         fs::write(&path, bad).expect("write");

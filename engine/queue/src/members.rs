@@ -307,11 +307,6 @@ impl Members {
                      them is away: add a node first, or say --force"
                 ));
             }
-            // Whoever had it as the place of a new replica looks for another one.
-            let shards = self.shards.iter_mut().chain([&mut self.directory]);
-            for holders in shards.filter(|holders| holders.adding == Some(node)) {
-                (holders.adding, holders.removing) = (None, None);
-            }
         }
         if let Some(member) = self.nodes.get_mut(&node) {
             member.state = state;
@@ -383,11 +378,18 @@ impl Members {
                 "shard {shard} is held by nodes that are not known"
             )));
         }
+        let lost =
+            |node: &NodeId| self.nodes.get(node).is_none_or(|member| member.state == MemberState::Lost);
+        let given_up: BTreeSet<NodeId> = self.nodes.keys().copied().filter(lost).collect();
         if let Some(holders) = self.holders_mut(shard)
-            && index > holders.index
+            && index >= holders.index
         {
             holders.index = index;
             holders.become_of(voters);
+            // The shard's leader knows that this one does not come, and has not made it a voter.
+            if holders.adding.is_some_and(|node| given_up.contains(&node) && !voters.contains(&node)) {
+                (holders.adding, holders.removing) = (None, None);
+            }
         }
         Ok(())
     }
@@ -679,6 +681,10 @@ mod tests {
         add(&mut members, 4);
         members.run(moved(0, 4, 1)).unwrap();
         assert_eq!(members.run(set(4, MemberState::Lost, false)), Ok(true));
+        // It may have been made a voter: only the shard's leader can say.
+        let remove = MembersCommand::Remove { node: NodeId(4) };
+        assert!(members.shards[0].is_moving() && text(members.run(remove)).contains("holds 1 replicas"));
+        assert_eq!(members.run(holds(0, 0, &[1, 2, 3])), Ok(true));
         assert!(!members.shards[0].is_moving());
         assert!(text(members.run(set(4, MemberState::Active, false))).contains("given up"));
         assert!(text(members.run(moved(0, 4, 1))).contains("cannot get"));

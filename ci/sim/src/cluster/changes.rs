@@ -76,7 +76,7 @@ impl ClusterWorld {
     pub fn unsettled(&self) -> Option<String> {
         let members = self.newest_members()?;
         if let Some((shard, holders)) = members.all().find(|(_, holders)| holders.is_moving()) {
-            return Some(format!("shard {shard} is moving: {holders:?}"));
+            return Some(format!("shard {shard} is moving: {holders:?}{}", self.words_of(shard)));
         }
         let ends = |node: &&NodeId| !self.gone[node.0 as usize - 1];
         if let Some(node) = members.gone.iter().find(ends) {
@@ -125,6 +125,17 @@ impl ClusterWorld {
             }
         }
         None
+    }
+
+    /// How the replicas of a shard are.
+    fn words_of(&self, shard: ShardId) -> String {
+        let cores = self.nodes.iter().enumerate();
+        let cores = cores.flat_map(|(place, node)| node.cores.iter().map(move |slot| (place, slot)));
+        let all = cores.filter_map(|(place, slot)| Some((place, slot.core.as_ref()?)));
+        let words =
+            all.flat_map(|(place, core)| core.groups_in_words().into_iter().map(move |words| (place, words)));
+        let of_it = words.filter(|(_, (of, _))| *of == shard);
+        of_it.map(|(place, (_, words))| format!("\n    on node {}: {words}", place + 1)).collect()
     }
 
     /// The groups of shards that nobody leads.

@@ -45,7 +45,7 @@ pub(crate) struct Incoming {
     block_tries: u32,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
     /// A part is on its way.
     Asked,
@@ -60,6 +60,18 @@ enum Phase {
 }
 
 impl Incoming {
+    /// For whoever wonders why it does not go on.
+    pub(super) fn in_words(&self) -> String {
+        let state = self.state.as_ref().map(|(head, bytes)| (head, bytes.len()));
+        format!(
+            ", a snapshot comes from {}: {:?}, state {state:?}, block {:?} after {} tries",
+            self.from,
+            self.phase,
+            self.block.as_ref().map(|(block, bytes)| (block, bytes.len())),
+            self.block_tries
+        )
+    }
+
     /// The state, and what depends on it, must come anew.
     fn forget_state(&mut self) {
         (self.state, self.blocks, self.block, self.block_tries) = (None, None, None, 0);

@@ -11,7 +11,7 @@ use overtake_base::random::Random;
 
 #[test]
 fn what_was_durable_survives_any_crash() {
-    for seed in 0..150 {
+    for seed in 0..500 {
         let mut world = World::new(seed);
         for _ in 0..400 {
             if world.random.below(60) == 0 {

@@ -347,13 +347,30 @@ impl World {
             self.disk.lose_power();
         }
         let (journal, recovered) = recover(&mut self.disk, config()).expect("recovery");
-        let kept = check(&self.model, &recovered);
+        // What was recovered does not tell whether a batch was kept whose entries a snapshot stands for.
+        let kept = check_where(&self.model, &recovered, |batch| {
+            self.model.logs(batch).iter().all(|(shard, log)| {
+                let released = self.model.known.get(shard).map_or(0, |known| known.released);
+                let found = recovered.shards.get(shard).and_then(|shard| shard.checkpoint.as_ref());
+                let replaced = found.filter(|found| is_replaced(log, found.index + 1, found.term));
+                let end = replaced.map_or(u64::MAX, |found| found.index + 1);
+                let mut kept = log.entries.range(released.min(end)..end);
+                kept.all(|(index, (term, _))| journal.entry_term(*shard, *index) == Some(*term))
+            })
+        });
         self.reads.clear();
         // What is left is the past from now on.
         self.model.appended.retain(|(batch, _)| *batch <= kept);
+        let logs = self.model.logs(u64::MAX);
         for (shard, known) in &mut self.model.known {
             known.under_way.clear();
             known.checkpoint = recovered.shards.get(shard).and_then(|shard| shard.checkpoint.clone());
+            let Some((log, found)) = logs.get(shard).zip(known.checkpoint.as_ref()) else { continue };
+            if is_replaced(log, found.index + 1, found.term) {
+                self.model.appended.retain(|(_, record)| {
+                    !matches!(record, Appended::Entry { shard: of, index, .. } if of == shard && *index > found.index)
+                });
+            }
         }
         self.journal = journal;
         for (shard, known) in &self.model.known {
@@ -393,6 +410,11 @@ impl World {
 /// Checks that what was recovered is what was appended up to some batch, and that this batch is not before the last
 /// durable one; answers the batch.
 pub(super) fn check(model: &Model, recovered: &Recovered) -> u64 {
+    check_where(model, recovered, |_| true)
+}
+
+/// The same, of several such batches the newest that `fits`.
+fn check_where(model: &Model, recovered: &Recovered, fits: impl Fn(u64) -> bool) -> u64 {
     for (shard, known) in &model.known {
         let found = recovered.shards.get(shard).and_then(|shard| shard.checkpoint.clone());
         let newer = found.as_ref().is_some_and(|found| known.under_way.contains(found));
@@ -401,12 +423,17 @@ pub(super) fn check(model: &Model, recovered: &Recovered) -> u64 {
     let mut batches: Vec<u64> = model.appended.iter().map(|(batch, _)| *batch).collect();
     batches.dedup();
     let mut candidates = batches.into_iter().rev().take_while(|batch| *batch > model.durable);
-    let found = candidates.find(|batch| differing(model, *batch, recovered).is_none());
+    let found = candidates.find(|batch| differing(model, *batch, recovered).is_none() && fits(*batch));
     let kept = found.unwrap_or(model.durable);
     if let Some(difference) = differing(model, kept, recovered) {
         panic!("batch {kept} was durable: {difference}");
     }
     kept
+}
+
+/// What follows the last entry of a snapshot is of another log where its term is older.
+fn is_replaced(log: &Log, after: u64, snapshot_term: u64) -> bool {
+    log.entries.get(&after).is_some_and(|(term, _)| *term < snapshot_term)
 }
 
 /// How what was recovered differs from what was appended up to this batch.
@@ -416,8 +443,9 @@ fn differing(model: &Model, batch: u64, recovered: &Recovered) -> Option<String>
         let RecoveredShard { hard_state, entries, checkpoint } =
             recovered.shards.get(shard).cloned().unwrap_or_default();
         let log = logs.get(shard).cloned().unwrap_or_default();
-        let after = checkpoint.map_or(1, |found| found.index + 1);
+        let (after, snapshot_term) = checkpoint.map_or((1, 0), |found| (found.index + 1, found.term));
         let expected: Vec<_> = (log.entries.range(after..))
+            .filter(|_| !is_replaced(&log, after, snapshot_term))
             .map(|(index, (term, data))| RecoveredEntry {
                 term: *term,
                 index: *index,

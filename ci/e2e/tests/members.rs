@@ -112,6 +112,9 @@ fn a_node_that_lost_its_disk_is_replaced_by_one_with_another_id() {
     });
     let found = cluster.queue(fourth, "jobs").receive_count(60, json!({"lease_s": 600}));
     assert_eq!(found.into_iter().map(|message| message.id).collect::<BTreeSet<_>>(), ids);
-    let status = done(&cluster, &["cluster", "status"]);
-    assert!(status.contains("alive") && status.contains("away"), "{status}");
+    // Who does not answer is missed after a second.
+    eventually("node 1 to be missed", || {
+        let status = done(&cluster, &["cluster", "status"]);
+        (status.contains("alive") && status.contains("away")).then_some(())
+    });
 }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::expect_used, reason = "a failed expectation is how a test speaks")]
 
+use overtake_e2e::cluster::Cluster;
 use overtake_e2e::going::Going;
 use overtake_e2e::readme::{Example, examples};
 use overtake_e2e::scratch::Scratch;
@@ -162,8 +163,73 @@ impl Shell {
         });
     }
 
+    /// A node that joins a cluster, as the README starts one; it goes on.
+    fn joins(&self, text: &str, cluster: &Cluster) -> Going {
+        let id = text.split("--node-id ").nth(1).and_then(|rest| rest.split(' ').next()).expect("an id");
+        let certificates = cluster.cert_dir().display().to_string();
+        let made = cluster.cli_alone(&["cert", "node", id, "--cert-dir", &certificates]);
+        assert_eq!(made.code, Some(0), "{made:?}");
+        let (http, peers) = (free_address(), format!("127.0.0.1:{}", free_ports()));
+        let flags = format!("--data {} --peer-listen {peers}", self.path(&format!("node-{id}")));
+        let mut here = text.replace("overtake serve", &format!("exec overtake serve {flags}"));
+        for (there, now) in [
+            ("10.0.0.4:7400", free_address().to_string()),
+            ("10.0.0.4:7401", http.to_string()),
+            ("/etc/overtake", certificates),
+            ("10.0.0.2:7400", cluster.servers()[1].to_string()),
+        ] {
+            here = here.replace(there, &now);
+        }
+        let joined = Going::start(self.command(&here));
+        let client = Client::new(http);
+        eventually(text, || {
+            let ready = client.try_call("GET", "/readyz", &[], None).is_ok_and(|reply| reply.status == 200);
+            ready.then_some(())
+        });
+        joined
+    }
+
     fn queue(&self, name: &str) -> Queue {
         self.server.queue(name)
+    }
+}
+
+/// The cluster whose nodes come and go, and those of its nodes that joined it.
+struct Changing {
+    cluster: Cluster,
+    joined: Vec<Going>,
+}
+
+impl Changing {
+    /// Does what the README does; false where it is not about that.
+    fn takes(changing: &mut Option<Self>, shell: &Shell, text: &str) -> bool {
+        let joins = text.contains(" --join ");
+        if joins {
+            let cluster = Cluster::start(3);
+            let joined = vec![shell.joins(text, &cluster)];
+            *changing = Some(Self { cluster, joined });
+            return true;
+        }
+        let verbs = ["drain", "remove", "replace", "rebalance"];
+        let Some(changing) = changing.as_mut() else { return false };
+        if !verbs.iter().any(|verb| text.starts_with(&format!("overtake cluster {verb}"))) {
+            return false;
+        }
+        if text.contains("replace 3 5") {
+            changing.cluster.kill(2);
+            let fifth = "overtake serve --node-id 5 --zone c --cert-dir /etc/overtake --quic 10.0.0.4:7400 \
+                         --http 10.0.0.4:7401 --join 10.0.0.2:7400";
+            changing.joined.push(shell.joins(fifth, &changing.cluster));
+        }
+        let servers: Vec<String> = changing.cluster.servers().iter().map(ToString::to_string).collect();
+        let (command, comment) = text.split_once('#').unwrap_or((text, ""));
+        println!("{command}: {comment}");
+        shell.done(&format!("{command} --connect {}", servers.join(",")));
+        if text.contains("remove 1") {
+            let ended = changing.cluster.wait_until_ended(0);
+            assert!(ended.success(), "its process ends by itself: {ended}");
+        }
+        true
     }
 }
 
@@ -192,6 +258,7 @@ fn every_command_works() {
     assert!(examples.len() > 40, "the README was read: {}", examples.len());
     let mut left_out = 0;
     let mut cluster = None;
+    let mut changing = None;
     for example in &examples {
         let text = &example.command;
         if BUILDS.iter().any(|build| text.starts_with(build)) {
@@ -212,6 +279,9 @@ fn every_command_works() {
             let status = shell.done(&here).stdout;
             assert_eq!(status.matches("alive").count(), 3, "{status}");
             assert_eq!(nodes.interrupt().code, Some(0));
+            continue;
+        }
+        if Changing::takes(&mut changing, &shell, text) {
             continue;
         }
         let here = shell.here(example);

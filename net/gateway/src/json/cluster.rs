@@ -1,7 +1,6 @@
 //! Nodes and shards.
 
 use overtake_wire::message;
-use overtake_wire::message::NodeState;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -22,11 +21,6 @@ pub struct Node {
     /// Address of its HTTP listener.
     pub http: String,
     pub alive: bool,
-    /// `joining`, `active`, `draining`, or `lost`.
-    #[schema(value_type = String)]
-    pub state: &'static str,
-    /// Replicas that it has or gets, that of the directory of queues among them.
-    pub replicas: u32,
 }
 
 /// One shard.
@@ -37,27 +31,19 @@ pub struct Shard {
     pub leader: Option<u64>,
     /// Nodes that have a replica.
     pub replicas: Vec<u64>,
-    /// While a replica moves: the node that is to get one, and the node that is to lose its own.
-    pub adding: Option<u64>,
-    pub removing: Option<u64>,
 }
 
 impl From<message::NodeStatus> for Node {
     fn from(node: message::NodeStatus) -> Self {
-        let state = match node.state {
-            NodeState::Joining => "joining",
-            NodeState::Active => "active",
-            NodeState::Draining => "draining",
-            NodeState::Lost => "lost",
-        };
-        let message::NodeStatus { id, zone, http, alive, replicas, .. } = node;
-        Self { id, zone, http, alive, state, replicas }
+        // What the command line shows beside this is not part of the HTTP contract.
+        let message::NodeStatus { id, zone, http, alive, .. } = node;
+        Self { id, zone, http, alive }
     }
 }
 
 impl From<message::ShardStatus> for Shard {
     fn from(shard: message::ShardStatus) -> Self {
-        let message::ShardStatus { shard, leader, replicas, adding, removing } = shard;
-        Self { shard, leader, replicas, adding, removing }
+        let message::ShardStatus { shard, leader, replicas, .. } = shard;
+        Self { shard, leader, replicas }
     }
 }

@@ -71,11 +71,12 @@ impl Membership {
 
     pub(crate) fn to_raft(&self) -> ConfState {
         let ids = |nodes: &[NodeId]| nodes.iter().map(|node| node.0).collect::<Vec<u64>>();
-        let mut state = ConfState::default();
-        state.voters = ids(&self.voters);
-        state.voters_outgoing = ids(&self.outgoing);
-        state.learners = ids(&self.learners);
-        state
+        ConfState {
+            voters: ids(&self.voters),
+            voters_outgoing: ids(&self.outgoing),
+            learners: ids(&self.learners),
+            ..ConfState::default()
+        }
     }
 
     fn from_raft(index: u64, state: &ConfState) -> Self {

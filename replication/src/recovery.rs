@@ -24,7 +24,7 @@ pub fn validate(config: &GroupConfig, recovered: &RecoveredGroup) -> Result<Star
     validate_members(&membership)?;
     let stranger = recovered.membership.is_none() && !config.voters.contains(&config.node);
     let holds = recovered.checkpoint.0 > 0 || !recovered.entries.is_empty();
-    if stranger && !(config.voters.is_empty() && !holds) {
+    if stranger && (holds || !config.voters.is_empty()) {
         return Err(GroupError::Config("this node is not among the voters"));
     }
     let (checkpoint_index, checkpoint_term) = recovered.checkpoint;

@@ -77,6 +77,8 @@ pub struct History {
     pub end_from_ns: Option<u64>,
     /// What was leased for an answered receive may have been lost between nodes.
     pub lossy: bool,
+    /// Messages for a client that has not read its earlier answers go back, and its receive is answered empty.
+    pub little_room: bool,
 }
 
 impl History {

@@ -57,6 +57,14 @@ pub struct NodeShape {
     pub disk: DiskProfile,
 }
 
+impl NodeShape {
+    /// Clients may leave so little unread that reads wait, and received messages go back.
+    #[must_use]
+    pub fn has_little_room(&self) -> bool {
+        self.answers != AnswerConfig::default()
+    }
+}
+
 /// A core and what is on its way to it.
 pub struct SimCore {
     /// None while the node is down.

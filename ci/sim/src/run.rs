@@ -99,7 +99,7 @@ fn run_node(seed: u64, plan: Swarm, told: bool) -> Report {
     let mut run = Run {
         work: Workload::new(seed, &plan),
         faults: Faults::new(seed, plan.faults),
-        history: History::default(),
+        history: History { little_room: plan.shape.has_little_room(), ..History::default() },
         auditor: Auditor::default(),
         world,
         plan,

@@ -2,8 +2,9 @@
 
 use crate::checkers::Case;
 use crate::facts::{Action, Delivery, Message};
+use crate::history::Call;
 use overtake_base::{MessageId, Receipt, UnixMillis};
-use overtake_wire::message::{Delay, Request, Settled};
+use overtake_wire::message::{Delay, Request, Response, Settled};
 
 /// Longest time for which a receive that nobody is there to take may be under way, in nanoseconds.
 const LOST_RECEIVE_NS: u64 = 60_000_000_000;
@@ -57,8 +58,13 @@ pub fn stays(case: &Case<'_>) -> Vec<Stay> {
 
 /// Receives whose messages may have been taken back: that leaves no trace in the deliveries.
 fn lost_receives(case: &Case<'_>) -> Vec<u64> {
-    let receives =
-        case.queue.calls.iter().filter(|c| matches!(c.request, Request::Receive(_)) && c.answer().is_none());
+    let turned_back = |call: &Call| {
+        case.history.little_room
+            && matches!(call.answer(), Some((_, Response::Received { messages })) if messages.is_empty())
+    };
+    let receives = case.queue.calls.iter().filter(|call| {
+        matches!(call.request, Request::Receive(_)) && (call.answer().is_none() || turned_back(call))
+    });
     let cancels =
         case.history.calls.iter().filter(|call| matches!(call.request, Request::CancelReceive { .. }));
     receives.map(|call| call.start_ns).chain(cancels.map(|call| call.start_ns)).collect()

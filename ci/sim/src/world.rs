@@ -8,7 +8,7 @@ use bytes::Bytes;
 use overtake_base::random::Random;
 use overtake_base::{CoreId, NodeId, Now, ShardId};
 use overtake_core::mesh::MeshMessage;
-use overtake_core::{Address, AnswerConfig, ConnectionId, Event, Output, SessionId};
+use overtake_core::{Address, ConnectionId, Event, Output, SessionId};
 use overtake_queue::answer::Summary;
 use overtake_wire::message::{Request, Response};
 use std::collections::BTreeMap;
@@ -382,7 +382,7 @@ impl World {
     /// The client has read an answer. Where room for answers is plentiful that is not worth a turn.
     fn taken(&mut self, core: usize, session: SessionId, bytes: usize) {
         self.node.cores[core].inbox.push_back(Event::Taken { session, bytes });
-        if self.node.shape.answers != AnswerConfig::default() {
+        if self.node.shape.has_little_room() {
             self.schedule_turn(core, self.time_ns);
         }
     }

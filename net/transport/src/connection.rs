@@ -8,7 +8,7 @@ use crate::{code, limits};
 use bytes::Bytes;
 use overtake_base::hash::Map;
 use quinn_proto::{ConnectionHandle, Dir, Endpoint, Event, StreamEvent, StreamId, VarInt};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
 
 /// Where connections put what happened, and the numbers they draw from.
@@ -16,7 +16,7 @@ use std::time::Instant;
 pub(crate) struct Sink {
     pub(crate) events: VecDeque<TransportEvent>,
     /// Bytes of answers that are off our hands, by session. Not among `events`, since few of them are worth a turn.
-    pub(crate) taken: Map<u64, usize>,
+    pub(crate) taken: BTreeMap<u64, usize>,
     /// The sum of `taken`.
     pub(crate) taken_bytes: usize,
     /// The connection slot of each open session.
@@ -327,8 +327,8 @@ impl Sink {
     /// Puts what was noted among the events.
     pub(crate) fn tell_taken(&mut self) {
         self.taken_bytes = 0;
-        self.events
-            .extend(self.taken.drain().map(|(session, bytes)| TransportEvent::Taken { session, bytes }));
+        let taken = core::mem::take(&mut self.taken).into_iter();
+        self.events.extend(taken.map(|(session, bytes)| TransportEvent::Taken { session, bytes }));
     }
 
     fn closed(&mut self, session: u64) {

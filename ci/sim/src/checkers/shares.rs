@@ -40,7 +40,7 @@ pub(super) fn check(case: &Case<'_>, found: &mut Found) {
 /// Messages, at most, of leases that may have been taken back since nobody was there any more to have them: what was
 /// chosen and did not come is owed again.
 fn undone(case: &Case<'_>) -> u64 {
-    let may_be_cut = case.history.lossy || case.plan.work.cancel_receive_ppm > 0;
+    let may_be_cut = case.history.lossy || case.history.little_room || case.plan.work.cancel_receive_ppm > 0;
     let receives = case.queue.calls.iter().filter_map(|call| match (&call.request, call.answer()) {
         (Request::Receive(receive), None) => Some(receive),
         (Request::Receive(receive), Some((_, Response::Received { messages }))) => {

@@ -54,7 +54,11 @@ pub fn run(seed: u64, told: bool) -> Report {
         work: Workload::new(seed, &plan.swarm),
         faults: Faults::new(seed, plan.faults, plan.nodes),
         operator: Operator::new(seed, &plan),
-        history: History { lossy: true, ..History::default() },
+        history: History {
+            lossy: true,
+            little_room: plan.swarm.shape.has_little_room(),
+            ..History::default()
+        },
         auditor: Auditor::default(),
         world,
         plan,

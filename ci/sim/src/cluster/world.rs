@@ -13,7 +13,7 @@ use overtake_base::random::Random;
 use overtake_base::{CoreId, NodeId, Now, ShardId, UnixMillis};
 use overtake_core::codec;
 use overtake_core::mesh::MeshMessage;
-use overtake_core::{Address, AnswerConfig, ConnectionId, Event, Output, PeerConfig, SessionId};
+use overtake_core::{Address, ConnectionId, Event, Output, PeerConfig, SessionId};
 use overtake_queue::answer::Summary;
 use overtake_wire::message::Request;
 use std::collections::BTreeMap;
@@ -711,7 +711,7 @@ impl ClusterWorld {
     fn taken(&mut self, at: At, session: SessionId, bytes: usize) {
         let node = &mut self.nodes[at.0];
         node.cores[at.1].inbox.push_back(Event::Taken { session, bytes });
-        if node.shape.answers != AnswerConfig::default() {
+        if node.shape.has_little_room() {
             self.schedule_turn(at, self.time_ns);
         }
     }

@@ -10,7 +10,6 @@ use crate::error::GroupError;
 use crate::group::Group;
 use crate::types::{EntryKind, LogEntry};
 use bytes::Bytes;
-use overtake_base::planted::{Bug, is_planted};
 use overtake_base::{Malformed, NodeId, Reader, Writer};
 use raft::eraftpb::{ConfChangeSingle, ConfChangeTransition, ConfChangeType, ConfChangeV2, ConfState};
 
@@ -215,11 +214,6 @@ impl Group {
         let made = self.raft.raft.apply_conf_change(&change.to_raft());
         let state = made.map_err(|_| GroupError::Corrupt("a change of membership that cannot be made"))?;
         self.membership = Membership::from_raft(entry.index, &state);
-        if is_planted(Bug::NoJointConsensus) && self.membership.is_joint() {
-            let left = self.raft.raft.apply_conf_change(&ConfChangeV2::default());
-            self.membership = left
-                .map_or_else(|_| self.membership.clone(), |state| Membership::from_raft(entry.index, &state));
-        }
         self.keep_timeout();
         Ok(())
     }

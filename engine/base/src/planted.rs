@@ -156,11 +156,7 @@ bugs! {
     UnknownIsRetried "unknown-fate-retried",
     /// An entry that stands in the journal is not overwritten by another leader's.
     ConflictKept "conflicting-entries-kept",
-    /// What a leader proposes waits behind what it proposed as a former one and another leader replaced.
-    LostProposalsWait "lost-proposals-wait",
     // Changes of membership.
-    /// Several voters of a shard are exchanged at once, without a time in which both majorities are needed.
-    NoJointConsensus "voters-exchanged-without-joint-consensus",
     /// A shard's new voters are said to be so before the disks of a majority of them know it.
     ChangeNotVouched "change-of-voters-not-durable",
     /// A replica that comes to a shard takes itself for a voter before it is told.
@@ -181,8 +177,6 @@ impl Bug {
             self,
             Self::UnknownIsRetried
                 | Self::ConflictKept
-                | Self::LostProposalsWait
-                | Self::NoJointConsensus
                 | Self::NewcomerVotes
                 | Self::ChangeNotVouched
                 | Self::SnapshotNotNoted

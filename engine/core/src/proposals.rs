@@ -3,7 +3,6 @@
 //! Terms never fall along a log. So a committed entry decides about proposals of its own index and before, and about those
 //! behind it that are of an earlier term: such an entry can follow it in no log any more.
 
-use overtake_base::planted::{Bug, is_planted};
 use std::collections::VecDeque;
 
 /// See the module's text. `T` is who waits for an entry.
@@ -39,9 +38,7 @@ impl<T> Proposals<T> {
     /// An entry is committed: who waited for it, after those whose entries it shows to be lost.
     pub(crate) fn committed(&mut self, term: u64, index: u64) -> (Vec<T>, Option<T>) {
         let (mut lost, mut own) = (Vec::new(), None);
-        let decided = |proposal: &mut Proposal<T>| {
-            proposal.index <= index || proposal.term < term && !is_planted(Bug::LostProposalsWait)
-        };
+        let decided = |proposal: &mut Proposal<T>| proposal.index <= index || proposal.term < term;
         while let Some(Proposal { term: its_term, index: its_index, who }) =
             self.waiting.pop_front_if(decided)
         {

@@ -49,8 +49,8 @@ pub trait Driver {
     fn time_ns(&self) -> u64;
     /// From now on configurations are not the plan's any more.
     fn end_begins(&mut self);
-    /// When nothing is held up any more by what went wrong before.
-    fn calm_from_ns(&self) -> u64;
+    /// True where nothing is held up any more by what went wrong before.
+    fn is_calm(&self) -> bool;
     /// Requests under way on living connections.
     fn open(&self) -> usize;
     /// Asks to be looked at again after so many nanoseconds.
@@ -101,8 +101,9 @@ pub fn come_to_an_end(run: &mut dyn Driver) -> Result<End, Stopped> {
 /// Whatever is asked is answered. Most seeds go on as soon as it is: to wait for nothing is dear.
 fn all_answered(run: &mut dyn Driver) -> Result<(), Stopped> {
     let until_ns = run.time_ns() + QUIET_MS * NANOS_PER_MS;
-    let unrest = |run: &mut dyn Driver| run.open() > 0 || run.time_ns() < run.calm_from_ns();
-    while run.time_ns() < until_ns && (run.plan().rests_long || unrest(run)) {
+    let ends_ns = run.time_ns() + run.plan().rest_ms() * NANOS_PER_MS;
+    let unrest = |run: &mut dyn Driver| run.open() > 0 || !run.is_calm() || run.time_ns() < ends_ns;
+    while run.time_ns() < until_ns && unrest(run) {
         wait(run, REST_MS)?;
     }
     match run.open() {

@@ -276,7 +276,9 @@ impl Faults {
             LifeEnd::Process => world.halt(),
         };
         work.lost(sessions, history);
-        let down_ns = self.random.below(self.plan.down_ms_max.max(1) * NANOS_PER_MS);
+        // Nothing is wrong any more once the faults are over.
+        let down_ms_max = if self.over { 1 } else { self.plan.down_ms_max.max(1) };
+        let down_ns = self.random.below(down_ms_max * NANOS_PER_MS);
         world.set_timer(down_ns, TIMERS_FROM + Kind::Restart as u64);
     }
 
@@ -436,6 +438,12 @@ impl Faults {
             self.outage_from_ns = None;
             history.outages.push(Outage { from_ns, to_ns: world.time_ns() });
         }
+    }
+
+    /// True while the node does what it does before it stops.
+    #[must_use]
+    pub fn is_stopping(&self) -> bool {
+        self.asked_to_stop_ns.is_some()
     }
 
     /// No more faults; what is under way comes to its end.

@@ -225,9 +225,11 @@ impl Driver for Run {
         self.history.end_from_ns = Some(self.world.time_ns());
     }
 
-    fn calm_from_ns(&self) -> u64 {
+    fn is_calm(&self) -> bool {
         let held_up_ns = self.history.outages.iter().map(|outage| outage.to_ns).max().unwrap_or(0);
-        held_up_ns.max(self.faults.hangs_until_ns)
+        self.world.node.is_serving()
+            && !self.faults.is_stopping()
+            && self.world.time_ns() >= held_up_ns.max(self.faults.hangs_until_ns)
     }
 
     fn open(&self) -> usize {

@@ -23,6 +23,9 @@ const SEGMENTS: [(u64, usize); 8] = [
     (4 * 1024 * 1024, DATA_BYTES_MAX),
 ];
 
+/// What is kept for a short time is kept for this long, in milliseconds: it ends within a run.
+const RETENTION_MS: u64 = 20_000;
+
 /// A run, before it happens.
 #[derive(Clone, Debug)]
 pub struct Swarm {
@@ -219,6 +222,16 @@ impl Draw {
 }
 
 impl Swarm {
+    /// How long the end is waited for at least, in milliseconds: until what expires has, and a tenth more for a clock that
+    /// is being slowed down. As long as anything can take in runs that rest long.
+    #[must_use]
+    pub fn rest_ms(&self) -> u64 {
+        let expiry_s = if self.messages.expiry_ppm > 0 { self.messages.expiry_s_max } else { 0 };
+        let retained_ms = self.queues.iter().map(|queue| queue.retention_ms).filter(|ms| *ms <= RETENTION_MS);
+        let expires_ms = retained_ms.chain([expiry_s * 1_000]).max().unwrap_or(0);
+        if self.rests_long { u64::MAX / 2_000_000 } else { expires_ms + expires_ms / 10 }
+    }
+
     /// The run of a seed.
     #[must_use]
     pub fn of_seed(seed: u64) -> Self {
@@ -324,7 +337,7 @@ fn queue(draw: &mut Draw, number: u64, node_shards: u16) -> QueuePlan {
         max_deliveries: draw.of(&[1, 2, 5, 1_000]),
         lease_s: draw.from(1, 10) as u32,
         dedup_window_ms: 1_000 * draw.of(&[0, 2, 10, 600]),
-        retention_ms: 1_000 * draw.of(&[345_600, 345_600, 345_600, 20]),
+        retention_ms: draw.of(&[345_600_000, 345_600_000, 345_600_000, RETENTION_MS]),
         dead_letter_expired: draw.one_in(4),
         backoff_max_s: draw.of(&[0, 0, 3]),
         reserve_ppm: draw.of(&[100_000, 100_000, 0, 500_000]),

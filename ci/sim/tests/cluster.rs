@@ -340,6 +340,34 @@ fn a_damaged_disk_is_repaired_by_the_other_nodes_and_votes_for_nobody_before() {
 }
 
 #[test]
+fn a_damaged_disk_of_a_core_without_replicas_is_begun_anew() {
+    for seed in 0..3 {
+        // The only shard is core 0's everywhere.
+        let mut client = Client::new(seed, 3, 2, 1);
+        client.enqueue("work", 0, "x").unwrap();
+        for _ in 0..30 {
+            client.world.end(2, true);
+            client.world.start(2);
+            client.until_well(10_000);
+        }
+        client.world.end(2, true);
+        client.world.damaged = Some(2);
+        let disk = &mut client.world.nodes[2].cores[1].disk;
+        assert!((0..100).any(|_| disk.damage(Damage::Vanished).is_some()), "seed {seed}");
+        for _ in 0..2 {
+            client.world.start(2);
+            client.until_well(10_000);
+            client.world.end(2, true);
+        }
+        assert_eq!(client.world.given_up, 1, "seed {seed}");
+        client.world.start(2);
+        client.until_well(10_000);
+        client.go_to(2);
+        assert_eq!(client.drain("work").len(), 1, "seed {seed}");
+    }
+}
+
+#[test]
 fn a_wall_clock_that_jumps_while_its_node_is_down_ends_no_lease() {
     for (seed, jump_ms) in [(0, 3_600_000), (1, -3_600_000), (2, 86_400_000)] {
         let mut client = Client::new(seed, 3, 1, 3);

@@ -156,6 +156,8 @@ bugs! {
     UnknownIsRetried "unknown-fate-retried",
     /// An entry that stands in the journal is not overwritten by another leader's.
     ConflictKept "conflicting-entries-kept",
+    /// The last entry of a shard where nothing happens keeps every segment since.
+    IdleShardsPin "idle-shards-pin-the-journal",
     /// What a leader proposes waits behind what it proposed as a former one and another leader replaced.
     LostProposalsWait "lost-proposals-wait",
 }
@@ -175,6 +177,7 @@ impl Bug {
             Self::UnknownIsRetried
                 | Self::ConflictKept
                 | Self::LostProposalsWait
+                | Self::IdleShardsPin
                 | Self::SnapshotNotNoted
                 | Self::SnapshotWithoutEntries
                 | Self::OwnWallClock

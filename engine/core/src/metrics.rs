@@ -46,6 +46,12 @@ impl Counters {
 }
 
 impl Core {
+    /// Figures of this core's journal.
+    #[must_use]
+    pub fn journal_usage(&self) -> overtake_log::JournalUsage {
+        self.storage.usage()
+    }
+
     /// What happened to cold messages since this core started, by name, so that a run without any is seen.
     #[must_use]
     pub fn cold_counts(&self) -> [(&'static str, u64); 10] {

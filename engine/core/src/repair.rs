@@ -147,6 +147,22 @@ impl Core {
         self.storage.is_giving_up() || !self.repairs.silent.is_empty()
     }
 
+    /// Who was asked last and what has come of it, in words.
+    pub(crate) fn repairs_in_words(&self) -> String {
+        if !self.is_being_repaired() {
+            return String::new();
+        }
+        let rounds = self.repairs.rounds.iter().map(|(shard, round)| {
+            let voters = self.map.replicas(*shard);
+            format!(
+                "shard {shard} of {voters:?}: {:?} of {:?}",
+                self.repairs.beginnings.get(shard),
+                round.answers
+            )
+        });
+        format!("; repairs: {}", rounds.collect::<Vec<_>>().join(", "))
+    }
+
     /// A replica of a folder that was given up begins.
     pub(crate) fn begin_silent(&mut self, shard: ShardId) {
         if is_planted(Bug::RepairedVotesAtOnce) {
@@ -187,6 +203,9 @@ impl Core {
         } else {
             self.repairs.silent.iter().copied().collect()
         };
+        if shards.is_empty() {
+            return self.give_up_if_heard();
+        }
         self.repairs.number = self.next_number();
         let number = self.repairs.number;
         self.repairs.rounds.clear();
@@ -241,15 +260,20 @@ impl Core {
         }
     }
 
+    /// Gives up what is on the disk once the others have said what is to be known of every replica of this core: at once
+    /// where it holds none.
+    fn give_up_if_heard(&mut self) {
+        let all = self.own_replicas().iter().all(|shard| self.repairs.beginnings.contains_key(shard));
+        if all && self.storage.give_up() {
+            self.repairs.given_up += 1;
+            self.put_out_operations();
+        }
+    }
+
     fn heard_from_all(&mut self, shard: ShardId, term: u64, last: u64) {
         if self.storage.is_giving_up() {
             self.repairs.beginnings.insert(shard, term);
-            let all = self.own_replicas().iter().all(|shard| self.repairs.beginnings.contains_key(shard));
-            if all && self.storage.give_up() {
-                self.repairs.given_up += 1;
-                self.put_out_operations();
-            }
-            return;
+            return self.give_up_if_heard();
         }
         let silent = self.repairs.silent.contains(&shard);
         let Some(group) = self.group_mut(shard) else { return };

@@ -828,18 +828,17 @@ impl Core {
             // Payloads on their way into blocks or into replies are read where they were.
             let drafts = self.storage.drafts.oldest_entry(shard).filter(|_| !is_planted(Bug::DraftReleased));
             let fetched = self.storage.fetches.oldest_entry(shard);
-            let needed = replica.first_needed_index().min(unheld);
-            let needed = drafts.into_iter().chain(fetched).fold(needed, u64::min);
+            let needed = drafts.into_iter().chain(fetched).fold(replica.first_needed_index(), u64::min);
             let first_needed = if is_planted(Bug::ReleasePayloads) { index + 1 } else { needed };
             // Recovery may begin with the checkpoint before this one, and none older.
             let before = core::mem::replace(&mut replica.checkpoint_index, index);
-            journal.release_before(shard, first_needed);
-            replica.group.released(first_needed);
+            journal.release_but_for_others(shard, first_needed, unheld);
+            replica.group.released(first_needed.min(unheld));
             self.free_blocks(shard, before);
         } else if let Some(host) = &mut self.host {
-            let first_needed = (host.checkpoint_index + 1).min(unheld);
-            journal.release_before(shard, first_needed);
-            host.group.released(first_needed);
+            let first_needed = host.checkpoint_index + 1;
+            journal.release_but_for_others(shard, first_needed, unheld);
+            host.group.released(first_needed.min(unheld));
             host.checkpoint_index = index;
         }
     }

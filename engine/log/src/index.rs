@@ -42,6 +42,8 @@ pub(crate) struct ShardIndex {
     places: VecDeque<Place>,
     /// Entries below this one are not needed any more.
     pub(crate) released: u64,
+    /// Entries below this one are not needed for this replica's own sake.
+    pub(crate) released_here: u64,
     /// Newest hard state appended.
     pub(crate) hard_state: Option<HardState>,
     /// Batch of the newest hard state appended.
@@ -111,6 +113,13 @@ impl ShardIndex {
     pub(crate) fn range(&self) -> Option<(u64, u64)> {
         let last = (self.places.len() as u64).checked_sub(1)?;
         Some((self.first, self.first + last))
+    }
+
+    /// The entry at `index` is the last one, and of all others none is needed, and this one only for other replicas.
+    pub(crate) fn is_last_and_for_others(&self, index: u64) -> bool {
+        self.released == index
+            && self.released_here > index
+            && self.range().is_some_and(|(_, last)| last == index)
     }
 
     /// Entries here.

@@ -2,6 +2,7 @@
 //! durable write. Nothing is reported durable before everything appended earlier is.
 
 mod answers;
+mod moves;
 mod reads;
 mod recycle;
 mod scrub;
@@ -19,6 +20,7 @@ use crate::segment::SegmentHeader;
 use crate::segments::{Segments, Step};
 use crate::writer::{ChainEnd, Writer};
 use bytes::Bytes;
+use moves::Moves;
 use overtake_base::ShardId;
 use overtake_base::hash::Map;
 use overtake_base::planted::{Bug, is_planted};
@@ -34,6 +36,7 @@ enum Purpose {
     Header,
     Remove(u32),
     Read { file: u32, token: u64, shard: ShardId, index: u64, place: Place },
+    Move { file: u32, shard: ShardId, index: u64, place: Place },
     Checkpoint { shard: ShardId, index: u64 },
     Scrub(ScrubRead),
     Mark,
@@ -51,6 +54,7 @@ pub struct Journal {
     /// Entries of snapshots that are coming in.
     staged: BTreeMap<ShardId, ShardIndex>,
     waiting_reads: Vec<WaitingRead>,
+    moves: Moves,
     /// The oldest segment may have become free.
     recycle_wanted: bool,
     opening: BatchNumber,
@@ -79,6 +83,7 @@ impl Journal {
             shards,
             staged: BTreeMap::new(),
             waiting_reads: Vec::new(),
+            moves: Moves::default(),
             recycle_wanted: true,
             opening: 0,
             closing: false,
@@ -122,7 +127,7 @@ impl Journal {
     /// Writes what was appended, as far as the window has room and segments are ready; also prepares segments. Call it
     /// once a turn, and again after completions.
     pub fn flush(&mut self, out: &mut Vec<DiskOperation>) {
-        self.recycle();
+        self.recycle(out);
         if self.closing && self.writer.is_idle() && !self.writer.is_vouched() {
             self.writer.open_empty(&mut self.segments);
         }
@@ -190,8 +195,11 @@ impl Journal {
             }
             Purpose::Mark => drop(completion.result.map_err(failed)?),
             Purpose::Read { file, token, shard, index, place } => {
-                let result = self.entry_read(file, shard, index, place, completion.result);
-                completed.reads.push(EntryRead { token, shard, index, result });
+                let read = (token, shard, index, place);
+                completed.reads.extend(self.entry_read(file, read, completion.result, out));
+            }
+            Purpose::Move { file, shard, index, place } => {
+                self.moved(file, (shard, index, place), completion.result)?;
             }
             Purpose::Scrub(read) => self.scrub_read(read, completion.result, &mut completed, out)?,
             Purpose::Checkpoint { shard, index } => {
@@ -262,7 +270,15 @@ impl Journal {
     /// The shard needs no entry below `index` any more: the state is in a durable checkpoint, and no live payload is
     /// there. To be able to fall back to the older checkpoint, keep the entries after that one.
     pub fn release_before(&mut self, shard: ShardId, index: u64) {
-        self.shards.entry(shard).or_default().release_before(index);
+        self.release_but_for_others(shard, index, index);
+    }
+
+    /// The same of `here`, but that other replicas may need entries from `others` on. Where that is the shard's last entry,
+    /// and keeps a segment that nothing else needs, it is moved.
+    pub fn release_but_for_others(&mut self, shard: ShardId, here: u64, others: u64) {
+        let index = self.shards.entry(shard).or_default();
+        index.release_before(here.min(others));
+        index.released_here = here;
         self.recycle_wanted = true;
     }
 
@@ -394,6 +410,7 @@ impl Journal {
                 }
             }
         }
+        self.recycle_wanted |= self.moves.durable(self.writer.durable());
         moved
     }
 }

@@ -287,8 +287,16 @@ impl Faults {
         }
     }
 
+    /// True while a node does what it does before it stops.
+    #[must_use]
+    pub fn is_stopping(&self) -> bool {
+        self.asked_to_stop_ns.iter().any(Option::is_some)
+    }
+
     fn restart_later(&mut self, node: usize, world: &mut ClusterWorld) {
-        let down_ns = self.random.below(self.plan.down_ms_max.max(1) * NANOS_PER_MS);
+        // Nothing is wrong any more once the faults are over.
+        let down_ms_max = if self.over { 1 } else { self.plan.down_ms_max.max(1) };
+        let down_ns = self.random.below(down_ms_max * NANOS_PER_MS);
         set(world, down_ns, Kind::Restart, node);
     }
 

@@ -20,6 +20,8 @@ pub struct ClusterPlan {
     pub swarm: Swarm,
     /// What goes wrong.
     pub faults: ClusterFaults,
+    /// One queue goes on alone at the end, to see that what is idle does not keep the journals long.
+    pub goes_on: bool,
 }
 
 /// Mean virtual time between two faults of a kind in milliseconds, 0 = never; and what goes with them.
@@ -119,6 +121,8 @@ impl ClusterPlan {
             // When both start at once nobody knows which one is right.
             faults.wall_jump_ms = 0;
         }
-        Self { nodes, swarm, faults }
+        // From a stream of its own, so that the rest of a seed's plan is what it was without.
+        let goes_on = Random::new(seed, "goes on").below(3) == 0;
+        Self { nodes, swarm, faults, goes_on }
     }
 }

@@ -86,7 +86,9 @@ impl ClusterRun {
         self.work.over = true;
         self.faults.end(&mut self.world);
         self.until_well()?;
-        ending::come_to_an_end(self)
+        let end = ending::come_to_an_end(self)?;
+        self.journals_stay_short(&end)?;
+        Ok(end)
     }
 
     fn take(&mut self, notice: Notice) -> Result<(), Stopped> {
@@ -121,6 +123,11 @@ impl ClusterRun {
         let deadline_ns = self.world.time_ns() + WELL_NS_MAX;
         while let Some(ailment) = self.world.ailment() {
             if self.world.time_ns() > deadline_ns {
+                let cores = self.world.nodes.iter().flat_map(|node| &node.cores);
+                let under_way: Vec<String> =
+                    cores.filter_map(|slot| Some(slot.core.as_ref()?.under_way())).collect();
+                let now_ns = self.world.time_ns();
+                self.world.tale.tell(now_ns, || format!("under way: {under_way:#?}"));
                 return Err(format!("nothing is wrong any more, but {ailment}").into());
             }
             self.until(self.world.time_ns() + NANOS_PER_MS)?;
@@ -195,8 +202,10 @@ impl Driver for ClusterRun {
         self.history.end_from_ns = Some(self.world.time_ns());
     }
 
-    fn calm_from_ns(&self) -> u64 {
-        self.faults.hangs_until_ns
+    fn is_calm(&self) -> bool {
+        self.world.is_well()
+            && !self.faults.is_stopping()
+            && self.world.time_ns() >= self.faults.hangs_until_ns
     }
 
     fn open(&self) -> usize {

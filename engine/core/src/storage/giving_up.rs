@@ -69,6 +69,9 @@ impl Core {
     /// The replicas of a folder that was given up begin in terms in which they did not vote before. False where some
     /// of those are not known.
     pub(super) fn begin_again(&mut self, recovered: &mut Recovered) -> bool {
+        if self.own_replicas().is_empty() {
+            self.storage.remove_mark();
+        }
         for shard in self.own_replicas() {
             let found = recovered.shards.entry(shard).or_default();
             let Some(term) = self.repairs.beginnings.get(&shard).copied() else { return false };

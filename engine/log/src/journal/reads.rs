@@ -29,19 +29,26 @@ impl Journal {
         let Some(place) = self.shards.get(&shard).and_then(|shard| shard.get(index)).copied() else {
             return false;
         };
-        let at = self.position(place);
-        let live = if at < self.writer.durable_end() { self.segments.get_mut(at.sequence) } else { None };
-        let Some(file) = live.and_then(|live| live.file) else {
+        if self.position(place) >= self.writer.durable_end() {
             self.waiting_reads.push(WaitingRead { token, shard, index });
             return true;
-        };
+        }
+        match self.read_of(place) {
+            Some((file, kind)) => self.start(Purpose::Read { file, token, shard, index, place }, kind, out),
+            None => self.waiting_reads.push(WaitingRead { token, shard, index }),
+        }
+        true
+    }
+
+    /// The file that an entry stands in, and how to read it.
+    pub(super) fn read_of(&mut self, place: Place) -> Option<(u32, DiskOperationKind)> {
+        let at = self.position(place);
+        let file = self.segments.get_mut(at.sequence)?.file?;
         let start = at.offset - at.offset % BLOCK_BYTES as u64;
         let end = at.offset + (record::HEADER_BYTES + place.data_bytes as usize) as u64;
         // Bounded by the segment's length, which is below 4 GiB.
         let length = (end.next_multiple_of(BLOCK_BYTES as u64) - start) as u32;
-        let kind = DiskOperationKind::Read { file: FileName::Segment(file), offset: start, length };
-        self.start(Purpose::Read { file, token, shard, index, place }, kind, out);
-        true
+        Some((file, DiskOperationKind::Read { file: FileName::Segment(file), offset: start, length }))
     }
 
     /// Starts the reads that waited for their entry to become durable; answers those whose entry is gone.
@@ -53,47 +60,64 @@ impl Journal {
         }
     }
 
-    /// The entry in what was read.
+    /// What was read of an entry. Where it was moved meanwhile it is read again: then there is nothing to say yet.
     pub(super) fn entry_read(
-        &self,
+        &mut self,
         file: u32,
-        shard: ShardId,
-        index: u64,
-        place: Place,
+        (token, shard, index, place): (u64, ShardId, u64, Place),
         result: Result<DiskDone, DiskError>,
-    ) -> Result<Bytes, ReadError> {
+        out: &mut Vec<DiskOperation>,
+    ) -> Option<EntryRead> {
+        let now = self.shards.get(&shard).and_then(|shard| shard.get(index)).copied();
+        if now.is_some_and(|now| now != place && now.term == place.term)
+            && self.read_entry(shard, index, token, out)
+        {
+            return None;
+        }
         // A released entry's segment may have been written anew while the read was under way.
-        if self.shards.get(&shard).and_then(|shard| shard.get(index)) != Some(&place) {
-            return Err(ReadError::Gone);
-        }
-        let block = match result {
-            Ok(DiskDone::Read(block)) => block,
-            Ok(_) => return Err(ReadError::Damaged(JournalError::Disk("a read answered no bytes".into()))),
-            Err(error) => return Err(ReadError::Damaged(JournalError::Disk(error.detail))),
+        let result = match now {
+            Some(now) if now == place => at_place(file, shard, index, place, result).map(|(_, data)| data),
+            _ => Err(ReadError::Gone),
         };
-        let damaged = |what: &str| {
-            ReadError::Damaged(JournalError::Damaged {
-                file: FileName::Segment(file),
-                offset: u64::from(place.offset),
-                detail: format!("entry {index} of shard {shard}: {what}"),
-            })
-        };
-        let skip = (place.offset as usize % BLOCK_BYTES).min(block.len());
-        let mut reader = Reader::new(&block[skip..]);
-        match Record::decode(&mut reader) {
-            Ok(
-                Record::Entry { shard: found, index: at, term, data, .. }
-                | Record::Staged { shard: found, index: at, term, data, .. },
-            ) if (found, at, term) == (shard, index, place.term) => Ok(codec::share(&block, data)),
-            Ok(_) => Err(damaged("another record is in its place")),
-            Err(malformed) => Err(damaged(malformed.0)),
-        }
+        Some(EntryRead { token, shard, index, result })
     }
 
-    fn position(&self, place: Place) -> Position {
+    pub(super) fn position(&self, place: Place) -> Position {
         Position {
             sequence: self.segments.full_sequence(place.sequence_low),
             offset: u64::from(place.offset),
         }
+    }
+}
+
+/// Kind and data of the entry that was read at its place.
+pub(super) fn at_place(
+    file: u32,
+    shard: ShardId,
+    index: u64,
+    place: Place,
+    result: Result<DiskDone, DiskError>,
+) -> Result<(u8, Bytes), ReadError> {
+    let block = match result {
+        Ok(DiskDone::Read(block)) => block,
+        Ok(_) => return Err(ReadError::Damaged(JournalError::Disk("a read answered no bytes".into()))),
+        Err(error) => return Err(ReadError::Damaged(JournalError::Disk(error.detail))),
+    };
+    let damaged = |what: &str| {
+        ReadError::Damaged(JournalError::Damaged {
+            file: FileName::Segment(file),
+            offset: u64::from(place.offset),
+            detail: format!("entry {index} of shard {shard}: {what}"),
+        })
+    };
+    let skip = (place.offset as usize % BLOCK_BYTES).min(block.len());
+    let mut reader = Reader::new(&block[skip..]);
+    match Record::decode(&mut reader) {
+        Ok(
+            Record::Entry { shard: found, index: at, term, kind, data }
+            | Record::Staged { shard: found, index: at, term, kind, data },
+        ) if (found, at, term) == (shard, index, place.term) => Ok((kind, codec::share(&block, data))),
+        Ok(_) => Err(damaged("another record is in its place")),
+        Err(malformed) => Err(damaged(malformed.0)),
     }
 }

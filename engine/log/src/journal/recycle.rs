@@ -2,6 +2,7 @@
 
 use super::Journal;
 use crate::config::BatchNumber;
+use crate::disk::DiskOperation;
 use crate::index::{HardState, ShardIndex};
 use crate::record::Record;
 use overtake_base::ShardId;
@@ -15,8 +16,9 @@ impl Journal {
 
     /// Frees the oldest segments that nothing needs. A hard state whose only copy is in one is appended again; the
     /// segment is free when that copy is durable.
-    pub(super) fn recycle(&mut self) {
+    pub(super) fn recycle(&mut self, out: &mut Vec<DiskOperation>) {
         while self.recycle_wanted {
+            self.forget_moved();
             let Some((oldest, next)) = self.segments.oldest_and_next() else { break };
             // Recovery begins in the segment after; a durable batch there carries the chain on.
             let durable = self.writer.durable();
@@ -24,6 +26,7 @@ impl Journal {
                 return;
             }
             if oldest.highest.iter().any(|(shard, highest)| self.needs(*shard, *highest)) {
+                self.move_last_entries(out);
                 break;
             }
             if oldest.hard_states > 0 && !is_planted(Bug::HardStateRecycled) {

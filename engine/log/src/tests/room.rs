@@ -40,6 +40,39 @@ fn released_segments_are_written_anew() {
     assert_eq!(recovered.shards[&ShardId(9)].hard_state, Some((3, 2, 1)));
 }
 
+/// The last entry of an idle shard is kept for other replicas for ever, and keeps no segment.
+#[test]
+fn the_last_entry_of_an_idle_shard_is_moved() {
+    let mut world = World::new(14);
+    for shard in [1, 2] {
+        world.append_next(ShardId(shard));
+        world.append_next(ShardId(shard));
+        world.write_checkpoint(ShardId(shard), 2, 1_000);
+        world.journal.release_but_for_others(ShardId(shard), 3, 2);
+    }
+    let mut most = 0;
+    for index in 1..=400 {
+        world.append_next(ShardId(0));
+        settle(&mut world);
+        world.journal.release_before(ShardId(0), index);
+        most = most.max(world.journal.usage().segments_live);
+    }
+    let usage = world.journal.usage();
+    assert!(usage.bytes_written > 20 * config().segment_bytes, "{usage:?}");
+    assert!(most <= 6, "{most} segments");
+    for shard in [1, 2] {
+        assert_eq!(world.journal.entry_range(ShardId(shard)), Some((2, 2)));
+    }
+    world.write_checkpoint(ShardId(0), 400, 1_000);
+    settle(&mut world);
+    let (mut journal, recovered) = recover(&mut world.disk, config()).expect("recovery");
+    assert!(recovered.shards[&ShardId(1)].entries.is_empty(), "the checkpoint has it");
+    for shard in [1, 2] {
+        assert_eq!(journal.entry_range(ShardId(shard)), Some((2, 2)));
+        assert!(journal.read_entry(ShardId(shard), 2, 1, &mut Vec::new()));
+    }
+}
+
 #[test]
 fn files_of_a_burst_are_removed_again() {
     let mut world = World::new(12);

@@ -250,8 +250,10 @@ impl World {
         let Some(checkpoint) = &known.checkpoint else { return };
         let most = checkpoint.index + 1 - known.released.min(checkpoint.index + 1);
         known.released += self.random.below(most + 1);
-        let released = known.released;
-        self.journal.release_before(shard, released);
+        // What is kept is kept for others, as often as not.
+        let for_others = known.released % 2 == 0;
+        let here = if for_others { checkpoint.index + 1 } else { known.released };
+        self.journal.release_but_for_others(shard, here, known.released);
     }
 
     fn read(&mut self, shard: ShardId) {

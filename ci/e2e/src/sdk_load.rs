@@ -1,13 +1,19 @@
 //! A producer and a worker of the Rust client, and what they saw: the load of tests in which servers fail.
 
-use crate::history::{Action, Call, Delivery, Enqueue, EnqueueOutcome, Settle, SettleOutcome, What};
-use crate::load::body_of;
-use crate::now_ms;
+use crate::checker::check;
+use crate::history::{
+    Action, Call, Counts, Delivery, End, Enqueue, EnqueueOutcome, Settle, SettleOutcome, What,
+};
+use crate::load::{self, body_of};
+use crate::queue::Queue;
+use crate::shape::text;
+use crate::{eventually, now_ms};
 use overtake_base::Receipt;
 use overtake_client::{
     Client, ClientError, Confirmation, ConnectOptions, Delivered, EnqueueMessage, HandlerError, MessageIds,
     Producer, ProducerOptions, Report, Worker, WorkerOptions,
 };
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -71,6 +77,25 @@ impl SdkLoad {
         let report = self.thread.join().expect("the clients' thread").expect("the clients worked");
         let calls = std::mem::take(&mut *self.seen.calls.lock().expect("nobody fails while it is held"));
         (calls, report)
+    }
+
+    /// Waits until the worker has done everything, ends both, takes what is left in the queue, and judges all of it. Gives
+    /// what was seen, and what the queue counted.
+    #[track_caller]
+    pub fn judge(self, queue: &Queue, run: &str) -> (Vec<Call>, Counts) {
+        eventually("the worker to be done with everything", || {
+            let counts = load::counts_of(&queue.stats());
+            (counts.visible + counts.delayed + counts.leased == 0).then_some(())
+        });
+        let (mut history, report) = self.finish();
+        let (rest, counts) = load::drain(queue);
+        history.extend(rest);
+        let dead: BTreeSet<String> = queue.dlq().iter().map(|letter| text(letter, "id").to_owned()).collect();
+        let end = End { live: BTreeSet::new(), dead, counts, max_deliveries: load::MAX_DELIVERIES };
+        let violations = check(&history, &end);
+        println!("{} calls, {report:?}, {counts:?}", history.len());
+        assert!(violations.is_empty(), "{run} {violations:#?}");
+        (history, counts)
     }
 }
 

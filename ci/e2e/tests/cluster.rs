@@ -5,15 +5,13 @@
 
 use overtake_base::random::Random;
 use overtake_client::ConnectOptions;
-use overtake_e2e::checker::check;
 use overtake_e2e::cluster::Cluster;
 use overtake_e2e::going::Going;
-use overtake_e2e::history::{End, Enqueue, EnqueueOutcome, What};
+use overtake_e2e::history::{Enqueue, EnqueueOutcome, What};
 use overtake_e2e::load;
 use overtake_e2e::scratch::Scratch;
 use overtake_e2e::sdk_load::SdkLoad;
 use overtake_e2e::server::{free_address, kill_at_once, refused};
-use overtake_e2e::shape::text;
 use overtake_e2e::time::sleep_ms;
 use overtake_e2e::{Client, Queue, eventually, now_ms};
 use serde_json::json;
@@ -113,18 +111,7 @@ fn under_load(times: u32, pause_ms: u64, mut fault: impl FnMut(&mut Cluster, u32
     clients.stop_producing();
     cluster.wait_until_all_are_ready();
     let queue = cluster.queue(0, "load");
-    eventually("the worker to be done with everything", || {
-        let counts = load::counts_of(&queue.stats());
-        (counts.visible + counts.delayed + counts.leased == 0).then_some(())
-    });
-    let (mut history, report) = clients.finish();
-    let (rest, counts) = load::drain(&queue);
-    history.extend(rest);
-    let dead: BTreeSet<String> = queue.dlq().iter().map(|letter| text(letter, "id").to_owned()).collect();
-    let end = End { live: BTreeSet::new(), dead, counts, max_deliveries: load::MAX_DELIVERIES };
-    let violations = check(&history, &end);
-    println!("{} calls, {report:?}, {counts:?}", history.len());
-    assert!(violations.is_empty(), "seed {seed}: {violations:#?}");
+    let (history, counts) = clients.judge(&queue, &format!("seed {seed}"));
     let enqueued = |given_up: bool| {
         let is = |what: &What| match what {
             What::Enqueue(Enqueue { outcome, .. }) => (*outcome == EnqueueOutcome::Unknown) == given_up,

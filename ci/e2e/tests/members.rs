@@ -4,12 +4,10 @@
 #![allow(clippy::expect_used, reason = "a failed expectation is how a test speaks")]
 
 use overtake_client::ConnectOptions;
-use overtake_e2e::checker::check;
 use overtake_e2e::cluster::Cluster;
-use overtake_e2e::history::{End, Enqueue, EnqueueOutcome, What};
+use overtake_e2e::history::{Enqueue, EnqueueOutcome, What};
 use overtake_e2e::load;
 use overtake_e2e::sdk_load::SdkLoad;
-use overtake_e2e::shape::text;
 use overtake_e2e::time::sleep_ms;
 use overtake_e2e::{eventually, now_ms};
 use serde_json::{Value, json};
@@ -18,9 +16,13 @@ use std::time::Duration;
 
 /// The nodes that hold a replica of each shard, as one node says; none while anything moves.
 fn holders(cluster: &Cluster, seen_by: usize) -> Option<Vec<BTreeSet<u64>>> {
+    let node = cluster.servers()[seen_by].to_string();
+    let status = cluster.cli_alone(&["cluster", "status", "--connect", &node]);
+    // The page of the HTTP API does not say what moves.
+    let moves = ["moves to", "is coming", "is going"].iter().any(|words| status.stdout.contains(words));
+    let still = status.code == Some(0) && !moves;
     let status = cluster.client(seen_by).get("/v1/cluster");
     let shards = status["shards"].as_array()?.clone();
-    let still = shards.iter().all(|shard| shard["adding"].is_null() && shard["removing"].is_null());
     let of = |shard: &Value| {
         shard["replicas"].as_array().into_iter().flatten().filter_map(Value::as_u64).collect()
     };
@@ -72,18 +74,7 @@ fn a_node_joins_and_another_is_drained_and_removed_under_load_and_no_request_fai
         assert!(all.iter().all(|nodes| *nodes == [2, 3, 4].into()), "{all:?}");
     }
     let queue = cluster.queue(fourth, "load");
-    eventually("the worker to be done with everything", || {
-        let counts = load::counts_of(&queue.stats());
-        (counts.visible + counts.delayed + counts.leased == 0).then_some(())
-    });
-    let (mut history, report) = clients.finish();
-    let (rest, counts) = load::drain(&queue);
-    history.extend(rest);
-    let dead: BTreeSet<String> = queue.dlq().iter().map(|letter| text(letter, "id").to_owned()).collect();
-    let end = End { live: BTreeSet::new(), dead, counts, max_deliveries: load::MAX_DELIVERIES };
-    let violations = check(&history, &end);
-    println!("{} calls, {report:?}, {counts:?}", history.len());
-    assert!(violations.is_empty(), "{violations:#?}");
+    let (history, _) = clients.judge(&queue, "");
     let given_up =
         |what: &What| matches!(what, What::Enqueue(Enqueue { outcome: EnqueueOutcome::Unknown, .. }));
     assert_eq!(history.iter().filter(|call| given_up(&call.what)).count(), 0);

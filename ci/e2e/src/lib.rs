@@ -23,6 +23,7 @@ pub mod scratch;
 pub mod sdk_load;
 pub mod server;
 pub mod shape;
+pub mod small_disk;
 pub mod stats;
 pub mod tcp_proxy;
 pub mod time;

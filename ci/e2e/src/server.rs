@@ -68,6 +68,17 @@ impl Options {
     pub fn start(self) -> Server {
         let scratch = Scratch::new();
         let data = scratch.path().join("data");
+        self.start_with(scratch, data)
+    }
+
+    /// The same, with its data in this folder.
+    #[track_caller]
+    pub fn start_on(self, data: &Path) -> Server {
+        self.start_with(Scratch::new(), data.into())
+    }
+
+    #[track_caller]
+    fn start_with(self, scratch: Scratch, data: PathBuf) -> Server {
         let (http, quic) = (free_address(), free_address());
         let mut server = Server { options: self, scratch, data, http, quic, child: None };
         server.start_again();

@@ -16,8 +16,11 @@ const QUIET_MS: u64 = 34_000;
 const REST_MS: u64 = 1_000;
 /// A question is answered within this once everything is quiet, in nanoseconds: no call waits for what is long over.
 const PROMPT_NS_MAX: u64 = 1_000 * NANOS_PER_MS;
-/// Lease while draining, in seconds: none runs out meanwhile.
-pub const DRAIN_LEASE_S: u32 = 10_000;
+/// Lease while draining, in seconds: none runs out meanwhile, and workloads ask for no such one.
+pub const DRAIN_LEASE_S: u32 = 100;
+/// A lease that was asked for while draining has ended after so many milliseconds, also by a clock that is being slowed
+/// down.
+const DRAIN_LEASE_OVER_MS: u64 = DRAIN_LEASE_S as u64 * 1_100;
 /// Receives that may be needed to drain a queue: a bound on a drain that never ends.
 const DRAIN_RECEIVES_MAX: usize = 10_000;
 
@@ -35,6 +38,8 @@ pub struct QueueEnd {
     pub quiet: Stats,
     /// What was received then, in order.
     pub drained: Vec<Delivered>,
+    /// Leases whose messages nobody got: a node that came upon damage gave up before it answered.
+    pub lost_leases: u64,
     /// The dead letters, in order of their ids.
     pub dead: Vec<DeadLetter>,
     /// When everything drained was acked.
@@ -59,6 +64,8 @@ pub trait Driver {
     fn step(&mut self) -> Result<bool, Stopped>;
     /// Asks as the auditor, and waits for the answer.
     fn ask(&mut self, queue: usize, request: Request) -> Result<Response, Stopped>;
+    /// True where a node gave up since the end began: it came upon damage, and its peers repair it.
+    fn gave_up(&self) -> bool;
     /// The auditor goes; the next question comes on a new connection, to a core that the seed chooses.
     fn auditor_leaves(&mut self);
 
@@ -135,18 +142,29 @@ fn drain(run: &mut dyn Driver, queue: usize) -> Result<Option<QueueEnd>, Stopped
     let quiet = when_quiet(run, queue, &name)?;
     // On another core perhaps, which has not just been told what is there.
     run.auditor_leaves();
-    let drained = receive_all(run, queue, &name)?;
+    let mut drained = receive_and_ack(run, queue, &name)?;
+    let mut after = stats(run, queue, &name)?;
+    let lost_leases = after.leased.iter().sum();
+    if lost_leases > 0 && run.gave_up() {
+        wait(run, DRAIN_LEASE_OVER_MS)?;
+        drained.extend(receive_and_ack(run, queue, &name)?);
+        after = stats(run, queue, &name)?;
+    }
     let dead = list_dead(run, queue, &name)?;
+    Ok(Some(QueueEnd { quiet, drained, lost_leases, dead, after }))
+}
+
+fn receive_and_ack(run: &mut dyn Driver, queue: usize, name: &str) -> Result<Vec<Delivered>, Stopped> {
+    let drained = receive_all(run, queue, name)?;
     for some in drained.chunks(500) {
         let ack: Vec<String> = some.iter().map(|message| message.receipt.to_string()).collect();
-        let settle = Settle { queue: name.clone(), ack, ..Settle::default() };
+        let settle = Settle { queue: name.into(), ack, ..Settle::default() };
         match ask(run, queue, Request::Settle(settle))? {
             Response::Settled { ack, .. } if ack.iter().all(|settled| *settled == Settled::Ok) => {}
             other => return Err(format!("{name}: acks of a healthy node's current leases: {other:?}").into()),
         }
     }
-    let after = stats(run, queue, &name)?;
-    Ok(Some(QueueEnd { quiet, drained, dead, after }))
+    Ok(drained)
 }
 
 /// Redrives with a rate may still bring something back; and a time that was given by a clock that was hours ahead takes

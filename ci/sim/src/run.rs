@@ -225,6 +225,10 @@ impl Driver for Run {
         self.history.end_from_ns = Some(self.world.time_ns());
     }
 
+    fn gave_up(&self) -> bool {
+        false
+    }
+
     fn is_calm(&self) -> bool {
         let held_up_ns = self.history.outages.iter().map(|outage| outage.to_ns).max().unwrap_or(0);
         self.world.node.is_serving()

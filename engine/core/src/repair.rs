@@ -76,7 +76,7 @@ pub(crate) enum Progress {
 impl GivingUp {
     /// Takes a completion.
     pub(crate) fn complete(&mut self, completion: DiskCompletion, out: &mut Vec<DiskOperation>) -> Progress {
-        if completion.id < FIRST_OPERATION {
+        if !is_of_giving_up(completion.id) {
             // What recovery had asked for before it gave up.
             return Progress::On;
         }
@@ -115,6 +115,11 @@ impl GivingUp {
 /// The first operation of giving up.
 pub(crate) fn first_operation(config: &JournalConfig) -> DiskOperation {
     DiskOperation { id: FIRST_OPERATION, kind: mark::write(config) }
+}
+
+/// False for what a journal or its recovery asked for.
+pub(crate) fn is_of_giving_up(operation: u64) -> bool {
+    operation >= FIRST_OPERATION
 }
 
 impl Core {

@@ -13,6 +13,7 @@ use crate::replica::Seen;
 use crate::{Core, Output};
 use bytes::Bytes;
 use checkpoints::Checkpoints;
+use giving_up::Marking;
 use overtake_base::hash::Map;
 use overtake_base::planted::{Bug, is_planted};
 use overtake_base::{BlockId, NodeId, QueueId, ShardId};
@@ -78,6 +79,8 @@ enum Phase {
     Recovering(Recovery),
     /// The journal is damaged; see `repair`.
     GivingUp(GivingUp),
+    /// Damage was come upon while running: the folder is being marked, so that the next start gives it up.
+    Marking(Marking),
     Running(Journal),
     Failed,
 }
@@ -316,6 +319,7 @@ impl Core {
                 }
                 Err(error) => self.disk_failed(&error),
             },
+            Phase::Marking(marking) => self.marking_went_on(marking, &completion),
             Phase::Failed => {}
         }
         self.put_out_operations();
@@ -364,8 +368,7 @@ impl Core {
 
     /// What is on the disk is not what was written. Others can rebuild it, or there is nothing to go on with.
     fn recovery_failed(&mut self, error: &JournalError) {
-        let damaged = matches!(error, JournalError::Damaged { .. } | JournalError::Gone { .. });
-        if damaged && self.could_be_rebuilt() {
+        if error.is_damage() && self.could_be_rebuilt() {
             self.be_rebuilt(&error.to_string());
         } else {
             self.disk_failed(error);
@@ -384,6 +387,10 @@ impl Core {
     /// A disk that failed once is not trusted again: nothing more is answered from it.
     fn disk_failed(&mut self, error: &JournalError) {
         self.storage.fail();
+        if error.is_damage() && self.could_be_rebuilt() {
+            self.storage.mark_given_up(error);
+            return self.put_out_operations();
+        }
         self.fatal(format!("core {}: {error}", self.config.core));
     }
 
@@ -393,7 +400,7 @@ impl Core {
         let begun = mark.as_ref().is_some_and(|mark| mark.index == mark::BEGUN);
         let given_up = mark.is_some();
         if given_up && !begun && !self.begin_again(&mut recovered) {
-            return self.be_rebuilt("an earlier repair did not come to its end");
+            return self.be_rebuilt("its folder is marked as damaged, and no repair has come to its end");
         }
         if let Some(unknown) = recovered.shards.keys().find(|shard| self.config.core_of(**shard) != core) {
             let detail =

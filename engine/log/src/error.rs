@@ -53,6 +53,14 @@ pub enum JournalError {
     },
 }
 
+impl JournalError {
+    /// What had been durable is not there, or is not what was written: others that hold it can rebuild it.
+    #[must_use]
+    pub const fn is_damage(&self) -> bool {
+        matches!(self, Self::Damaged { .. } | Self::Gone { .. })
+    }
+}
+
 impl fmt::Display for JournalError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

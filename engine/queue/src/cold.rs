@@ -190,9 +190,7 @@ impl Machine {
                 .for_each(|message| by_id(message.id, Run::may_hold)),
             Command::StoreClaimed { message, .. } => by_id(message.id, Run::may_hold),
             Command::Lease { lease, .. } => {
-                let ceiling =
-                    if let LevelChoice::UpTo(level) = lease.choice { level } else { Level(u8::MAX) };
-                for level in queue.visible.up_to(ceiling).iter() {
+                for level in queue.visible.up_to(queue.least_urgent(&lease.choice)).iter() {
                     needs.thaw.extend(queue.runs_ahead(shared, level, ahead));
                 }
             }
@@ -205,14 +203,20 @@ impl Machine {
         needs
     }
 
-    /// Whether a lease finds `ahead` messages in memory in front of the first run of the level that it begins with. It need
-    /// not wait for runs of other levels then, least of all of less urgent ones: where it comes to one it ends.
+    /// Whether a lease finds `ahead` messages in memory in front of the first run of each level that must be whole for it.
+    /// That is the one that it begins with: where it comes to a run of another it ends. A part of a receive over several
+    /// shards must not end early where other parts go on to less urgent levels: it needs every level that was picked.
     #[must_use]
     pub fn may_begin(&self, command: &Command, ahead: u64) -> bool {
         let Command::Lease { queue, lease } = command else { return false };
         let Some(queue) = self.queues.get(queue) else { return false };
-        let first = queue.first_level(&self.shared, &lease.choice);
-        first.is_some_and(|level| queue.runs_ahead(&self.shared, level, ahead).is_empty())
+        let is_whole = |level| queue.runs_ahead(&self.shared, level, ahead).is_empty();
+        let picked = match &lease.choice {
+            LevelChoice::Picks { picks, .. } => &picks[..],
+            LevelChoice::Scheduled | LevelChoice::UpTo(_) => &[],
+        };
+        queue.first_level(&self.shared, &lease.choice).is_some_and(is_whole)
+            && picked.iter().all(|pick| is_whole(queue.level(pick.level)))
     }
 
     /// Runs that must come back because messages in them expire or are due up to `until`. Those that are over as a whole

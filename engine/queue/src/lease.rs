@@ -131,6 +131,18 @@ impl Queue {
         goes.then_some(level)
     }
 
+    /// The least urgent level that a lease may take messages from.
+    pub(crate) fn least_urgent(&self, choice: &LevelChoice) -> Level {
+        let picked = match choice {
+            LevelChoice::UpTo(ceiling) => Some(*ceiling),
+            // Whatever has waited long enough goes before what was picked.
+            LevelChoice::Picks { .. } if self.config.scheduling == Scheduling::Aging => None,
+            LevelChoice::Picks { picks, .. } => picks.iter().map(|pick| pick.level).max(),
+            LevelChoice::Scheduled => None,
+        };
+        picked.unwrap_or(Level(u8::MAX))
+    }
+
     /// The level that a lease would take its first message from now.
     pub(crate) fn first_level(&self, shared: &Shared, choice: &LevelChoice) -> Option<Level> {
         let barred = self.barred(shared.time);

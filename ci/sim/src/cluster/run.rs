@@ -239,6 +239,10 @@ impl Driver for ClusterRun {
         self.history.end_from_ns = Some(self.world.time_ns());
     }
 
+    fn gave_up(&self) -> bool {
+        self.world.gave_up_ns.is_some_and(|at_ns| self.history.end_from_ns.is_some_and(|end| at_ns >= end))
+    }
+
     fn is_calm(&self) -> bool {
         self.world.is_well()
             && !self.faults.is_stopping()

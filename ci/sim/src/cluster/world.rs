@@ -153,6 +153,8 @@ pub struct ClusterWorld {
     pub dropped: u64,
     /// Set to count a node's disk operations down to a [`Notice::CrashDue`].
     pub crash_at_operation: Option<(usize, u64)>,
+    /// When a node last gave up because it came upon damage.
+    pub gave_up_ns: Option<u64>,
 }
 
 impl ClusterWorld {
@@ -210,6 +212,7 @@ impl ClusterWorld {
             given_up: 0,
             damaged: None,
             crash_at_operation: None,
+            gave_up_ns: None,
         };
         (0..world.nodes.len()).for_each(|node| world.start(node));
         world
@@ -668,6 +671,7 @@ impl ClusterWorld {
             Output::Fatal(detail) if self.damaged == Some(node) && detail.contains("damaged") => {
                 self.tale.tell(self.time_ns, || format!("node {} gives up: {detail}", node + 1));
                 self.crash_at_operation = Some((node, 0));
+                self.gave_up_ns = Some(self.time_ns);
             }
             Output::Fatal(detail) => {
                 self.tale.tell(self.time_ns, || format!("node {}: fatal: {detail}", node + 1));

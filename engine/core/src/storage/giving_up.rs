@@ -4,10 +4,24 @@ use super::{GivingUp, Phase, Recovered, Storage};
 use crate::{Core, Output, repair};
 use bytes::Bytes;
 use overtake_base::ShardId;
-use overtake_log::disk::DiskOperation;
-use overtake_log::{BatchNumber, Journal, Record, mark};
+use overtake_log::disk::{DiskCompletion, DiskOperation, DiskOperationKind};
+use overtake_log::{BatchNumber, Journal, JournalError, Record, mark};
+
+/// A folder in which damage was come upon is being marked.
+pub(super) struct Marking {
+    /// What was found.
+    reason: String,
+    /// The mark is durable. One of a repair that was under way would hide it, and goes.
+    marked: bool,
+}
 
 impl Storage {
+    /// Marks a folder in which damage was come upon: without a mark the next start would not look at what is damaged.
+    pub(super) fn mark_given_up(&mut self, error: &JournalError) {
+        self.phase = Phase::Marking(Marking { reason: error.to_string(), marked: false });
+        self.operations.push(repair::first_operation(&self.config));
+    }
+
     /// True from the moment that the journal was found damaged until another one is begun.
     pub(crate) fn is_giving_up(&self) -> bool {
         matches!(self.phase, Phase::GivingUp(_))
@@ -62,6 +76,24 @@ impl Storage {
 }
 
 impl Core {
+    /// Something was done on a disk that is damaged. What had been under way there does not matter any more.
+    pub(super) fn marking_went_on(&mut self, marking: Marking, completion: &DiskCompletion) {
+        let Marking { reason, marked } = marking;
+        let of_mark = repair::is_of_giving_up(completion.id);
+        if of_mark && !marked && completion.result.is_ok() {
+            let kind = DiskOperationKind::Remove { file: mark::FILES[1] };
+            self.storage.operations.push(DiskOperation { id: completion.id + 1, kind });
+        }
+        if of_mark && (marked || completion.result.is_err()) {
+            let core = self.config.core;
+            return self.fatal(format!(
+                "core {core}: {reason}. This node ends; where the other nodes hold what it holds, start it again: it has \
+                 everything of this core rebuilt from them"
+            ));
+        }
+        self.storage.phase = Phase::Marking(Marking { reason, marked: marked || of_mark });
+    }
+
     /// The journal is open, and with the first one of a folder the folder is to remember that there is one.
     pub(super) fn journal_opened(&mut self, journal: Journal, recovered: Recovered) {
         self.storage.phase = Phase::Running(journal);

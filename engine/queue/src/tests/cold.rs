@@ -81,9 +81,12 @@ fn a_lease_begins_without_the_runs_of_other_levels() {
     );
     // With one urgent message it begins at once, and ends at the run.
     assert!(begins(&shard, LevelChoice::Scheduled) && begins(&shard, LevelChoice::UpTo(Level(4))));
-    assert!(begins(&shard, picks(&[(0, false), (1, false)])));
-    // More urgent messages stand in for a pick, but not for a share.
-    assert!(begins(&shard, picks(&[(1, false)])) && !begins(&shard, picks(&[(1, true)])));
+    // As part of a receive over several shards it must not end before what was picked: other parts go on.
+    assert!(begins(&shard, picks(&[(0, false)])) && begins(&shard, picks(&[(0, false), (3, false)])));
+    assert!(!begins(&shard, picks(&[(0, false), (1, false)])));
+    assert!(!begins(&shard, picks(&[(1, false)])) && !begins(&shard, picks(&[(1, true)])));
+    let of_one = shard.machine.needs(&lease(picks(&[(0, false)])), 5, &Loaded::default());
+    assert!(of_one.is_empty(), "a run of a level that is not picked is not waited for");
     assert_eq!(shard.ids(1), [50]);
     // Now its own level would be short.
     assert!(!begins(&shard, LevelChoice::Scheduled) && !begins(&shard, LevelChoice::UpTo(Level(4))));

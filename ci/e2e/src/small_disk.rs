@@ -25,7 +25,8 @@ impl SmallDisk {
         File::create(&image).and_then(|file| file.set_len(mib << 20)).expect("an image");
         std::fs::create_dir(&root).expect("a mount point");
         let made = run(Command::new("mkfs.ext4").args(["-q", "-m", "0"]).arg(&image));
-        let mounted = made.and_then(|()| run(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&root)));
+        let mounted =
+            made.and_then(|()| run(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&root)));
         match mounted {
             Ok(()) => Some(Self { root, _scratch: scratch }),
             Err(reason) => {

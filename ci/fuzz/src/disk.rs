@@ -173,6 +173,7 @@ fn recover(mut files: BTreeMap<FileName, Vec<u8>>) {
         record_bytes_max: RECORD_BYTES_MAX,
         batch_bytes_max: 8 * 1024,
         segments_ahead: 1,
+        segments_free_max: 1,
     });
     let mut out = Vec::new();
     recovery.start(&mut out);

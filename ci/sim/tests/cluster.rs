@@ -1,6 +1,6 @@
 //! Several nodes' contract in virtual time: quorum commits, failover, restarts.
 
-use overtake_base::MessageId;
+use overtake_base::{MessageId, ShardId};
 use overtake_core::{AnswerConfig, ColdConfig, ScrubConfig, SessionId};
 use overtake_sim::arena::Arena as _;
 use overtake_sim::cluster::world::ClusterWorld;
@@ -141,6 +141,12 @@ impl Client {
         let ack = messages.iter().map(|message| message.receipt.to_string()).collect();
         let response = self.ask(&Request::Settle(Settle { queue: queue.into(), ack, ..Settle::default() }));
         assert!(matches!(response, Response::Settled { .. }), "{response:?}");
+    }
+
+    /// Shards of queues that a node leads.
+    fn leads(&self, node: usize) -> usize {
+        let cores = self.world.nodes[node].cores.iter().filter_map(|slot| slot.core.as_ref());
+        cores.map(|core| core.leads().filter(|(shard, _)| *shard != ShardId::DIRECTORY).count()).sum()
     }
 
     /// Everything that is there.
@@ -401,12 +407,10 @@ fn a_node_whose_wall_clock_is_off_leads_nothing() {
     client.pass(2_000);
     client.world.nodes[1].wall_offset_ms += 3_600_000;
     client.pass(8_000);
-    let cores = client.world.nodes[1].cores.iter().filter_map(|slot| slot.core.as_ref());
-    assert_eq!(cores.map(|core| core.leads().count()).sum::<usize>(), 0);
+    assert_eq!(client.leads(1), 0);
     client.world.nodes[1].wall_offset_ms = 0;
     client.pass(20_000);
-    let cores = client.world.nodes[1].cores.iter().filter_map(|slot| slot.core.as_ref());
-    assert!(cores.map(|core| core.leads().count()).sum::<usize>() > 0, "it leads again");
+    assert!(client.leads(1) > 0, "it leads again");
 }
 
 #[test]
@@ -493,11 +497,7 @@ fn leaders_go_back_to_where_they_are_preferred() {
     client.world.start(1);
     client.until_well(10_000);
     client.pass(12_000);
-    let leads = |node: usize| -> usize {
-        let cores = client.world.nodes[node].cores.iter().filter_map(|slot| slot.core.as_ref());
-        cores.map(|core| core.leads().filter(|(shard, _)| shard.0 < 6).count()).sum()
-    };
-    assert_eq!([leads(0), leads(1), leads(2)], [2, 2, 2]);
+    assert_eq!([0, 1, 2].map(|node| client.leads(node)), [2, 2, 2]);
 }
 
 #[test]
@@ -547,4 +547,24 @@ fn the_same_seed_gives_the_same_trace() {
     };
     assert_eq!(trace(3), trace(3));
     assert_ne!(trace(3), trace(4));
+}
+
+#[test]
+fn a_leader_whose_disk_hangs_lets_others_lead() {
+    let mut client = Client::new(31, 3, 1, 4);
+    let ids: Vec<MessageId> = (0..8).map(|_| client.enqueue("q", 0, "x").unwrap()).collect();
+    client.go_to(1);
+    assert!(client.leads(0) > 0, "node 1 leads something");
+    let until_ns = client.world.time_ns() + 20_000 * NANOS_PER_MS;
+    client.world.nodes[0].cores[0].disk.hangs_until_ns = until_ns;
+    // Something has to be under way on the disk for anyone to know.
+    let more: Vec<MessageId> = (0..8).map(|_| client.enqueue("q", 0, "x").unwrap()).collect();
+    client.pass(FAILOVER_MS_MAX);
+    assert_eq!(client.leads(0), 0, "its disk hangs");
+    let drained = client.drain("q");
+    assert!(ids.iter().chain(&more).all(|id| drained.contains(id)), "everything comes meanwhile");
+    client.pass(15_000);
+    assert_eq!(client.leads(0), 0, "nor does it get to lead by preference");
+    client.pass(15_000);
+    assert!(client.leads(0) > 0, "its disk goes on");
 }

@@ -19,6 +19,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Places of payloads read at the same time for one block.
 const READS_MAX: usize = 8;
+/// Blocks that are whole and not on the disk yet: while one is written the next one is gathered.
+const UNWRITTEN_MAX: usize = 2;
 /// From so many payloads of one block on, the block is read whole instead of each payload.
 const WHOLE_FROM: usize = 4;
 
@@ -157,8 +159,8 @@ impl Core {
     /// Goes on with the draft whose turn it is.
     pub(crate) fn pump_drafts(&mut self) {
         while self.storage.drafts.collecting.is_none() {
-            let idle = self.storage.lanes().is_some_and(|lanes| !lanes.has_unwritten());
-            let Some(key) = self.storage.drafts.order.front().copied().filter(|_| idle) else { return };
+            let free = self.storage.lanes().is_some_and(|lanes| lanes.unwritten() < UNWRITTEN_MAX);
+            let Some(key) = self.storage.drafts.order.front().copied().filter(|_| free) else { return };
             self.storage.drafts.order.pop_front();
             self.collect_payloads(key);
         }

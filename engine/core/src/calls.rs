@@ -206,10 +206,10 @@ impl Core {
             let reply = ShardReply::Metrics(self.own_metrics(), self.own_queues(tenant));
             return self.reply(caller, shard, None, reply);
         }
-        self.serve_request(caller, shard, request, Loaded::default());
+        self.serve_or_hold(caller, shard, request);
     }
 
-    /// The same, with what has been read of runs for it so far.
+    /// The same, where it need not wait for memory, with what has been read of runs for it so far.
     pub(crate) fn serve_request(
         &mut self,
         caller: Caller,
@@ -504,6 +504,7 @@ impl Core {
                 self.snapshot_part(from, shard, number, part);
             }
             MeshMessage::VouchAsk { shard, index } => self.vouch_asked(from, shard, index),
+            MeshMessage::Stuck { stuck } => self.peer_stuck(from, stuck),
             MeshMessage::Vouched { shard, index } => self.vouched(from.node, shard, index),
             MeshMessage::Members { members } => self.members_told(members),
             MeshMessage::Raft { messages } => self.peers_said(from, messages),

@@ -34,7 +34,7 @@ use overtake_queue::machine::PeekFilter;
 use std::sync::Arc;
 
 /// First byte of every message. A new number for every change of the format.
-pub const VERSION: u8 = 4;
+pub const VERSION: u8 = 5;
 /// Bytes of a message, at most.
 pub const BYTES_MAX: usize = PEER_MESSAGE_BYTES_MAX;
 /// Items of a list, at most: more than any message holds.
@@ -157,6 +157,7 @@ fn encode_kind(message: &MeshMessage, out: &mut Writer<'_>) -> bool {
         | MeshMessage::Clock { .. }
         | MeshMessage::VouchAsk { .. }
         | MeshMessage::Vouched { .. }
+        | MeshMessage::Stuck { .. }
         | MeshMessage::Members { .. } => nodes::encode(message, out),
         MeshMessage::SnapshotAsk(ask) => snapshots::encode_ask(out, ask),
         MeshMessage::SnapshotPart { shard, number, part } => {

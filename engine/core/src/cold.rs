@@ -1,7 +1,7 @@
 //! What of the backlog stays in memory: when messages leave it, when they come back, and the requests that wait for that.
 //!
-//! Only a replica that serves decides; what it decides goes through the shard's log as spills and thaws. One spill is
-//! under way on a core at a time, a few thaws. A request that needs records or messages of runs waits here while they
+//! Only a replica that serves decides; what it decides goes through the shard's log as spills and thaws. A shard has one
+//! spill under way at a time, from the proposal until its block is durable; a core has a few, and a few thaws. A request that needs records or messages of runs waits here while they
 //! are read and brought back; then it is looked at anew.
 
 use crate::Core;
@@ -19,6 +19,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Thaws under way at the same time that nobody waits for.
 const READ_AHEAD_MAX: usize = 3;
+/// Shards that spill at the same time: enough that blocks keep up with what is enqueued, and few enough that requests
+/// which wait for a spill are few.
+const SPILLS_MAX: usize = 4;
 /// Fewest messages of a lane that stay in memory in front of its runs, however many lanes there are.
 const KEEP_MIN: u32 = 16;
 /// Pause after a look that found nothing to take out of memory, in nanoseconds.
@@ -43,6 +46,8 @@ pub(crate) struct Cold {
     pub(crate) ahead: BTreeSet<(ShardId, QueueId)>,
     /// Visible messages of a lane that stay in front of its runs.
     keep: u32,
+    /// The last spill that was to take messages out of memory did, or is under way.
+    leaving: bool,
     relief: Option<Relief>,
     /// Something was moved out of the journal since the last look at it.
     relieved: bool,
@@ -115,6 +120,7 @@ impl Cold {
             thaws: BTreeMap::new(),
             ahead: BTreeSet::new(),
             keep: config.keep_messages.max(KEEP_MIN.min(config.keep_messages)),
+            leaving: false,
             relief: None,
             relieved: false,
             relief_is_next: false,
@@ -171,10 +177,12 @@ impl Core {
             return;
         }
         self.thaw_due_runs();
+        let hot = self.replicas.values().map(|replica| replica.machine.hot_messages() as u64).sum();
         if !self.stopping {
             self.read_ahead();
-            self.spill_if_needed();
+            self.spill_if_needed(hot);
         }
+        self.let_in(hot);
         self.pump_drafts();
         self.storage.flush_lanes();
         self.put_out_operations();
@@ -423,74 +431,94 @@ impl Core {
                 self.cold.thaws.remove(&(shard, block));
                 self.look_at_blocked(shard);
             }
-            Own::Spill => {
+            Own::Spill { relief } => {
                 if let Some(replica) = self.replicas.get_mut(&shard) {
                     replica.spilling = false;
                 }
-                self.spilled(shard, spilled.unwrap_or_default());
+                self.spilled(shard, relief, spilled.unwrap_or_default());
                 self.look_at_blocked(shard);
             }
         }
     }
 
     /// Takes messages out of memory where there are too many, or payloads out of the journal where it is too long.
-    fn spill_if_needed(&mut self) {
-        let busy = !self.storage.drafts.is_empty()
-            || self.replicas.values().any(|replica| replica.spilling && replica.serves())
-            // What comes back for a request must not be taken out again before the request has it.
-            || !self.cold.blocked.is_empty()
-            || self.snapshots.holds_spills(self.now.monotonic_ns);
-        if busy {
+    fn spill_if_needed(&mut self, hot: u64) {
+        // What comes back for a request must not be taken out again before the request has it.
+        if !self.cold.blocked.is_empty() || self.snapshots.holds_spills(self.now.monotonic_ns) {
             return;
         }
         // No timer wakes for this: what can leave memory changes only when something happens.
         if self.cold.look_at_ns > self.now.monotonic_ns {
             return;
         }
-        let hot: u64 = self.replicas.values().map(|replica| replica.machine.hot_messages() as u64).sum();
-        let config = self.config.cold;
-        let full = self.storage.lanes_full();
-        let over = hot > config.hot_messages_max && !full;
-        if over && core::mem::take(&mut self.cold.relief_is_next) {
-            // Every other spill, so that the journal does not grow for as long as messages keep coming.
-            self.relieve_journal();
-            if self.replicas.values().any(|replica| replica.spilling) {
-                return;
+        let spilling = self.replicas.keys().filter(|shard| self.is_spilling(**shard)).count();
+        for _ in spilling..SPILLS_MAX {
+            if !self.spill_once(hot) {
+                break;
             }
+        }
+    }
+
+    /// Whether messages are leaving memory.
+    pub(crate) fn messages_leave(&self) -> bool {
+        self.cold.leaving && self.replicas.keys().any(|shard| self.is_spilling(*shard))
+    }
+
+    /// From the proposal of a spill until its block is durable.
+    fn is_spilling(&self, shard: ShardId) -> bool {
+        let proposed = |replica: &crate::replica::Replica| replica.spilling && replica.serves();
+        self.replicas.get(&shard).is_some_and(proposed) || self.storage.drafts.has_any_of(shard)
+    }
+
+    /// Proposes the next spill; false where there is none to propose now.
+    fn spill_once(&mut self, hot: u64) -> bool {
+        let config = self.config.cold;
+        let over = hot > config.hot_messages_max && !self.storage.lanes_full();
+        // Every other spill, so that the journal does not grow for as long as messages keep coming.
+        if over && core::mem::take(&mut self.cold.relief_is_next) && self.relieve_journal() {
+            return true;
         }
         if over {
             self.cold.relief_is_next = true;
             // Where there are very many lanes, each keeps less.
             let keep_min = KEEP_MIN.min(config.keep_messages);
-            while !self.spill_messages() {
-                if self.cold.keep <= keep_min {
-                    self.cold.look_at_ns = self.now.monotonic_ns + LOOK_AGAIN_NS;
-                    break;
+            loop {
+                match self.spill_messages() {
+                    Some(spilled) => return spilled,
+                    None if self.cold.keep > keep_min => self.cold.keep = (self.cold.keep / 4).max(keep_min),
+                    None => {
+                        self.cold.leaving = false;
+                        self.cold.look_at_ns = self.now.monotonic_ns + LOOK_AGAIN_NS;
+                        return false;
+                    }
                 }
-                self.cold.keep = (self.cold.keep / 4).max(keep_min);
             }
-            return;
         }
         if hot * 2 < config.hot_messages_max {
             self.cold.keep = config.keep_messages;
         }
-        self.relieve_journal();
+        self.relieve_journal()
     }
 
-    /// Proposes a spill of the longest lane, or of delayed messages; false where nothing is long enough.
-    fn spill_messages(&mut self) -> bool {
+    /// Proposes a spill of the longest lane, or of delayed messages. False where only shards that spill already have any,
+    /// none where nothing is long enough.
+    fn spill_messages(&mut self) -> Option<bool> {
         let serving = self.replicas.iter().filter(|(_, replica)| replica.serves());
         let mut fullest: Vec<(usize, ShardId, u64)> = serving
             .map(|(shard, replica)| (replica.machine.hot_messages(), *shard, replica.machine.applied()))
             .collect();
         fullest.sort_by_key(|(hot, ..)| core::cmp::Reverse(*hot));
+        let mut wait = false;
         for (_, shard, up_to_index) in fullest {
-            if let Some((queue, what)) = self.longest(shard) {
-                self.propose_spill(shard, queue, what, up_to_index);
-                return true;
+            if self.is_spilling(shard) {
+                wait = true;
+            } else if let Some((queue, what)) = self.longest(shard) {
+                self.propose_spill(shard, queue, what, up_to_index, false);
+                self.cold.leaving = true;
+                return Some(true);
             }
         }
-        false
+        wait.then_some(false)
     }
 
     /// The lane or the delayed messages of the shard of which the most can leave memory.
@@ -507,7 +535,14 @@ impl Core {
         }
     }
 
-    fn propose_spill(&mut self, shard: ShardId, queue: QueueId, what: SpillWhat, up_to_index: u64) {
+    fn propose_spill(
+        &mut self,
+        shard: ShardId,
+        queue: QueueId,
+        what: SpillWhat,
+        up_to_index: u64,
+        relief: bool,
+    ) {
         let config = self.config.cold;
         let walks = matches!(what, SpillWhat::Payloads { .. });
         // A run comes back in one entry: its records must fit one. Texts count as payload bytes do.
@@ -524,18 +559,18 @@ impl Core {
         let Some(replica) = self.replicas.get_mut(&shard) else { return };
         replica.spilling = true;
         self.counters.spills += 1;
-        let caller = CommandCaller::own(queue, Own::Spill);
+        let caller = CommandCaller::own(queue, Own::Spill { relief });
         replica.submit(Command::Spill { queue, spill }, caller);
     }
 
     /// What a spill came to.
-    fn spilled(&mut self, shard: ShardId, spilled: Spilled) {
-        let Some(relief) = self.cold.relief.as_mut().filter(|relief| relief.shard == shard) else {
-            if spilled.payloads == 0 {
-                self.cold.look_at_ns = self.now.monotonic_ns + LOOK_AGAIN_NS;
-            }
-            return;
-        };
+    fn spilled(&mut self, shard: ShardId, for_relief: bool, spilled: Spilled) {
+        if !for_relief && spilled.payloads == 0 {
+            self.cold.leaving = false;
+            self.cold.look_at_ns = self.now.monotonic_ns + LOOK_AGAIN_NS;
+        }
+        let relief = self.cold.relief.as_mut().filter(|relief| for_relief && relief.shard == shard);
+        let Some(relief) = relief else { return };
         if relief.lanes {
             relief.lanes = spilled.payloads > 0;
         } else if spilled.next.is_some() {
@@ -548,35 +583,40 @@ impl Core {
         }
     }
 
-    /// Moves what keeps the journal's oldest segment needed.
-    fn relieve_journal(&mut self) {
+    /// Moves what keeps the journal's oldest segment needed. True where a spill was proposed for it.
+    fn relieve_journal(&mut self) -> bool {
         if self.cold.relief.is_none() && !self.begin_relief() {
-            return;
+            return false;
         }
-        let Some(relief) = &self.cold.relief else { return };
+        let Some(relief) = &self.cold.relief else { return false };
         let (shard, up_to_index) = (relief.shard, relief.up_to_index);
         let full = self.storage.is_full();
         // A draft that finds no room would hold back the checkpoints that make some.
         if full && (up_to_index == 0 || !self.storage.make_lanes_room()) {
-            return;
+            return false;
         }
         if !self.replicas.get(&shard).is_some_and(crate::replica::Replica::serves) {
             self.cold.relief = None;
-            return;
+            return false;
+        }
+        if self.is_spilling(shard) {
+            return false;
         }
         if relief.lanes {
             // A run takes more room than what of it stands in the segment.
             if let Some((queue, what)) = self.longest(shard).filter(|_| !full) {
-                return self.propose_spill(shard, queue, what, up_to_index);
+                self.propose_spill(shard, queue, what, up_to_index, true);
+                return true;
             }
             if let Some(relief) = &mut self.cold.relief {
                 relief.lanes = false;
             }
         }
-        let Some(relief) = &self.cold.relief else { return };
+        let Some(relief) = &self.cold.relief else { return false };
         if let Some(queue) = relief.queues.front().copied() {
             let what = SpillWhat::Payloads { dead: relief.dead, after: relief.after };
-            return self.propose_spill(shard, queue, what, up_to_index);
+            self.propose_spill(shard, queue, what, up_to_index, true);
+            return true;
         }
         self.cold.relief = None;
         if full {
@@ -589,6 +629,7 @@ impl Core {
             // Other shards may need the segment too: they are next.
             self.cold.relief_looked_at_bytes = None;
         }
+        false
     }
 
     fn begin_relief(&mut self) -> bool {

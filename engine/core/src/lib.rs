@@ -32,6 +32,7 @@ pub mod page;
 mod peers;
 pub mod placement;
 pub mod planner;
+mod pressure;
 mod proposals;
 mod queues;
 mod quota;
@@ -45,6 +46,7 @@ mod settle;
 mod snapshots;
 pub mod state;
 mod storage;
+mod stuck;
 mod summaries;
 mod time;
 mod view;
@@ -147,6 +149,8 @@ pub struct Core {
     pub(crate) last_id: MessageId,
     pub(crate) storage: Storage,
     pub(crate) cold: Cold,
+    pub(crate) pressure: pressure::Pressure,
+    pub(crate) stuck: stuck::Stuck,
     pub(crate) scrub: Scrub,
     pub(crate) replicas: BTreeMap<ShardId, Replica>,
     pub(crate) directory: DirectoryCopy,
@@ -208,6 +212,8 @@ impl Core {
             snapshots: Snapshots::default(),
             changes: Changes::default(),
             cold: Cold::new(&config.cold),
+            pressure: pressure::Pressure::default(),
+            stuck: stuck::Stuck::default(),
             scrub: Scrub::default(),
             repairs: repair::Repairs::default(),
             now,

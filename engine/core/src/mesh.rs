@@ -72,6 +72,8 @@ pub enum MeshMessage {
     VouchAsk { shard: ShardId, index: u64 },
     /// It does.
     Vouched { shard: ShardId, index: u64 },
+    /// The sending core's disk hangs, or goes on: it can lead nothing meanwhile.
+    Stuck { stuck: bool },
     /// Who is in the cluster, as the sending core knows it.
     Members { members: Arc<Members> },
     /// Words of replicas of several shards to those of the receiving core, which only they understand.

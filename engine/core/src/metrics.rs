@@ -22,6 +22,10 @@ pub(crate) struct Counters {
     pub checkpoints: u64,
     pub peer_messages_refused: u64,
     pub spills: u64,
+    /// Times that the disk hung.
+    pub disk_hangs: u64,
+    /// Enqueues that waited for messages to leave memory.
+    pub enqueues_held: u64,
     pub thaws: u64,
     pub blocks_drafted: u64,
     pub blocks_written: u64,
@@ -50,7 +54,7 @@ impl Counters {
 impl Core {
     /// What happens seldom, since this core started, by name, so that a run without any of it is seen.
     #[must_use]
-    pub fn seldom_counts(&self) -> [(&'static str, u64); 12] {
+    pub fn seldom_counts(&self) -> [(&'static str, u64); 14] {
         let counters = &self.counters;
         let lanes = self.storage.lanes().map(overtake_log::lanes::Lanes::usage).unwrap_or_default();
         [
@@ -60,6 +64,8 @@ impl Core {
             ("blocks written", counters.blocks_written),
             ("blocks freed", counters.blocks_freed),
             ("requests that waited for blocks", counters.requests_blocked),
+            ("disks that hung", counters.disk_hangs),
+            ("enqueues that waited for memory", counters.enqueues_held),
             ("bytes of blocks copied", lanes.bytes_copied),
             ("bytes looked through", counters.scrubbed_bytes),
             ("passes over the disk", counters.scrub_passes),
@@ -90,11 +96,13 @@ impl Core {
             ("overtake_journal_written_bytes_total", usage.bytes_written),
             ("overtake_journal_batches_total", usage.batches_written),
             ("overtake_checkpoints_written_bytes_total", self.storage.checkpoints.bytes_written()),
+            ("overtake_disk_hangs_total", counters.disk_hangs),
             ("overtake_spills_total", counters.spills),
             ("overtake_thaws_total", counters.thaws),
             ("overtake_blocks_written_total", counters.blocks_written),
             ("overtake_blocks_freed_total", counters.blocks_freed),
             ("overtake_requests_blocked_total", counters.requests_blocked),
+            ("overtake_enqueues_held_total", counters.enqueues_held),
             ("overtake_lanes_written_bytes_total", lanes.bytes_written),
             ("overtake_lanes_copied_bytes_total", lanes.bytes_copied),
             ("overtake_scrubbed_bytes_total", counters.scrubbed_bytes),

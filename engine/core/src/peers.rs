@@ -65,7 +65,9 @@ impl Core {
         self.tick_snapshots();
         self.tick_members();
         self.tell_held();
-        if self.stopping || self.clock_is_off(self.me.node) || self.map.is_leaving(self.me.node) {
+        self.watch_disk();
+        let unfit = self.is_stuck() || self.clock_is_off(self.me.node);
+        if self.stopping || unfit || self.map.is_leaving(self.me.node) {
             self.hand_over();
         } else {
             self.prefer_leaders();
@@ -155,7 +157,8 @@ impl Core {
         }
     }
 
-    /// Lets others lead what this core leads: before it stops, or since it does not know what time it is.
+    /// Lets others lead what this core leads: before it stops, or since it does not know what time it is or has a disk that
+    /// hangs.
     pub(crate) fn hand_over(&mut self) {
         for shard in self.groups() {
             let others = self.map.replicas(shard).to_vec();
@@ -168,7 +171,10 @@ impl Core {
         let me = self.me.node;
         let reachable = |node: &&NodeId| {
             **node != me
-                && self.map.host(**node, shard).is_some_and(|host| self.links.is_up(host))
+                && self
+                    .map
+                    .host(**node, shard)
+                    .is_some_and(|host| self.links.is_up(host) && !self.is_peer_stuck(host))
                 && !self.clock_is_off(**node)
                 && !self.map.is_leaving(**node)
         };
@@ -276,6 +282,7 @@ impl Core {
         self.links.up(peer);
         self.tell_members(peer);
         self.ask_clock(peer);
+        self.tell_stuck(peer);
         self.send_directory(peer);
         for shard in self.groups() {
             let Some(group) = self.group_mut(shard).filter(|group| group.is_leader()) else { continue };

@@ -123,8 +123,11 @@ impl CommandCaller {
 pub enum Own {
     /// Nothing to be heard of.
     Other,
-    /// A spill.
-    Spill,
+    /// A spill; whether for the relief of the journal.
+    Spill {
+        /// See there.
+        relief: bool,
+    },
     /// A thaw of this block.
     Thaw(BlockId),
 }

@@ -29,6 +29,8 @@ use std::collections::VecDeque;
 
 /// Journal segments kept ready.
 const SEGMENTS_AHEAD: u32 = 2;
+/// Journal segments kept that were written before: as many as one round of checkpoints may let go of.
+const SEGMENTS_FREE_MAX: u32 = 12;
 /// Idle time after which the journal's last batches are vouched for, in nanoseconds.
 const VOUCH_AFTER_NS: u64 = 50_000_000;
 /// How often a full disk is tried again, in nanoseconds.
@@ -100,6 +102,14 @@ fn lanes_config(config: &CoreConfig) -> LanesConfig {
     }
 }
 
+/// Files that are whole by themselves, and do not belong together.
+fn contradicts(shard: ShardId, detail: &str) -> String {
+    format!(
+        "shard {shard}: {detail}: a file is damaged, older than it should be, or missing; restore the data folder from a \
+         backup, or remove it and let the peers repair this node"
+    )
+}
+
 impl Storage {
     pub(crate) fn new(config: &CoreConfig) -> Self {
         let journal = JournalConfig {
@@ -111,6 +121,7 @@ impl Storage {
             record_bytes_max: config.entry_bytes_max,
             batch_bytes_max: config.batch_bytes_max,
             segments_ahead: SEGMENTS_AHEAD,
+            segments_free_max: SEGMENTS_FREE_MAX,
         };
         Self {
             config: journal.clone(),
@@ -375,6 +386,15 @@ impl Core {
         }
     }
 
+    /// What the files hold, each whole by itself, does not make a replica.
+    fn not_recovered(&mut self, detail: &str) {
+        if self.could_be_rebuilt() {
+            return self.be_rebuilt(detail);
+        }
+        self.storage.fail();
+        self.fatal(format!("core {}: {detail}", self.config.core));
+    }
+
     fn be_rebuilt(&mut self, detail: &str) {
         if !self.storage.is_giving_up() {
             self.storage.phase = Phase::GivingUp(GivingUp::Asking);
@@ -414,16 +434,12 @@ impl Core {
             match self.recover_replica(shard, found) {
                 Ok(mut replica) => {
                     if let Err(detail) = self.take_in_blocks(&mut replica) {
-                        if self.could_be_rebuilt() {
-                            return self.be_rebuilt(&detail);
-                        }
-                        self.fatal(detail);
-                        return self.storage.fail();
+                        return self.not_recovered(&detail);
                     }
                     self.replicas.insert(shard, replica);
                     self.sweep_blocks(shard);
                 }
-                Err(detail) => return self.fatal(format!("core {core}: shard {shard}: {detail}")),
+                Err(detail) => return self.not_recovered(&contradicts(shard, &detail)),
             }
         }
         if core.0 == 0
@@ -432,7 +448,7 @@ impl Core {
         {
             match self.recover_directory(found) {
                 Ok(host) => self.host = Some(host),
-                Err(detail) => return self.fatal(format!("core {core}: directory of queues: {detail}")),
+                Err(detail) => return self.not_recovered(&contradicts(ShardId::DIRECTORY, &detail)),
             }
         }
         for file in &recovered.report.damaged_checkpoints {

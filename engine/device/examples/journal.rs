@@ -84,6 +84,7 @@ async fn open(device: &mut Device, depth: usize) -> Result<Journal, Failure> {
         record_bytes_max: overtake_log::record::DATA_BYTES_MAX,
         batch_bytes_max: 1 << 20,
         segments_ahead: 2,
+        segments_free_max: 4,
     });
     let (mut out, mut completions) = (Vec::new(), Vec::new());
     recovery.start(&mut out);

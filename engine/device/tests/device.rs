@@ -101,6 +101,7 @@ fn config() -> JournalConfig {
         record_bytes_max: overtake_log::record::DATA_BYTES_MAX,
         batch_bytes_max: 1 << 20,
         segments_ahead: 1,
+        segments_free_max: 4,
     }
 }
 

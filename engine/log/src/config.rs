@@ -29,6 +29,9 @@ pub struct JournalConfig {
     pub batch_bytes_max: usize,
     /// Segments kept ready beyond the reserve of one.
     pub segments_ahead: u32,
+    /// Segments that are not needed any more and are kept to be written again, unless the disk is full: more come free at
+    /// a time where checkpoints are far apart, and a new file costs as many bytes as are written into it.
+    pub segments_free_max: u32,
 }
 
 /// Shortest segment that holds a record of `record_bytes` of data.

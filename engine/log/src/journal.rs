@@ -280,6 +280,12 @@ impl Journal {
         oldest.highest.iter().filter(needed).map(|(shard, highest)| (*shard, *highest)).collect()
     }
 
+    /// Whether a batch is being written.
+    #[must_use]
+    pub fn is_writing(&self) -> bool {
+        self.writer.writes_in_flight() > 0
+    }
+
     /// Figures.
     #[must_use]
     pub fn usage(&self) -> JournalUsage {

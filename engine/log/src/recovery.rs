@@ -274,7 +274,7 @@ impl Recovery {
                 .filter_map(|slots| slots.damaged.as_ref().map(|(file, _)| *file))
                 .collect(),
         };
-        let segments = Segments::new(live, ready, free, plan.oldest, self.config.segments_ahead);
+        let segments = Segments::new(live, ready, free, plan.oldest, &self.config);
         let recovered = Recovered { shards: replayed.shards, report };
         let mut left = loading.scanner.unproven.len();
         if let Some((file, header)) = plan.newest.filter(|_| !is_planted(Bug::SkipSync)) {

@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use crate::config::JournalConfig;
 use overtake_base::ShardId;
 
 /// A segment that holds batches, or is about to.
@@ -56,6 +57,8 @@ pub(crate) struct Segments {
     /// Numbers that are taken, also by files being removed.
     files: BTreeSet<u32>,
     ready_target: usize,
+    /// Free files that are kept while there is room.
+    free_max: usize,
     /// Sequence of the next file that is prepared.
     next_sequence: u64,
     /// Highest `oldest` in a header that is durable: files of lower sequences may go without looking like a loss.
@@ -74,7 +77,7 @@ impl Segments {
         ready: VecDeque<(u64, u32)>,
         free: VecDeque<Free>,
         durable_oldest: u64,
-        segments_ahead: u32,
+        config: &JournalConfig,
     ) -> Self {
         let files = (live.iter().filter_map(|live| live.file))
             .chain(ready.iter().map(|(_, file)| *file))
@@ -90,7 +93,8 @@ impl Segments {
             preparing: None,
             files,
             // One more than asked for: the reserve that is left when the disk is full.
-            ready_target: segments_ahead as usize + 1,
+            ready_target: config.segments_ahead as usize + 1,
+            free_max: config.segments_free_max.max(config.segments_ahead + 1) as usize,
             next_sequence,
             durable_oldest,
             full: false,
@@ -175,7 +179,7 @@ impl Segments {
         }
         // Files that are too many can only be removed once a durable header says that they are not needed: write the
         // newest ready one again.
-        if self.free.len() > self.ready_target
+        if self.free.len() > self.free_kept()
             && self.free.front().is_some_and(|free| free.sequence >= self.durable_oldest)
             && self.ready.len() > 1
         {
@@ -191,8 +195,12 @@ impl Segments {
         Step::WriteHeader { file, sequence, oldest }
     }
 
+    fn free_kept(&self) -> usize {
+        if self.full { self.ready_target } else { self.free_max }
+    }
+
     fn next_removal(&mut self) -> Option<Step> {
-        let removable = self.free.len() > self.ready_target
+        let removable = self.free.len() > self.free_kept()
             && self.free.front().is_some_and(|free| free.sequence < self.durable_oldest);
         let free = if removable { self.free.pop_front()? } else { return None };
         Some(Step::Remove(free.file))

@@ -13,6 +13,7 @@ const REPLICA_TOLD: u8 = 22;
 const MEMBERS: u8 = 23;
 const VOUCH_ASK: u8 = 24;
 const VOUCHED: u8 = 25;
+const STUCK: u8 = 26;
 
 pub(super) fn encode(message: &MeshMessage, out: &mut Writer<'_>) {
     match message {
@@ -41,6 +42,10 @@ pub(super) fn encode(message: &MeshMessage, out: &mut Writer<'_>) {
             out.u8(if matches!(message, MeshMessage::Vouched { .. }) { VOUCHED } else { VOUCH_ASK });
             out.u16(shard.0);
             out.u64(*index);
+        }
+        MeshMessage::Stuck { stuck } => {
+            out.u8(STUCK);
+            out.bool(*stuck);
         }
         MeshMessage::Members { members } => {
             out.u8(MEMBERS);
@@ -71,6 +76,7 @@ pub(super) fn decode(kind: u8, input: &mut Reader<'_>) -> Result<MeshMessage, Ma
                 MeshMessage::VouchAsk { shard, index }
             }
         }
+        STUCK => MeshMessage::Stuck { stuck: input.bool("stuck")? },
         MEMBERS => MeshMessage::Members { members: Arc::new(Members::decode(input)?) },
         CLOCK_ASK => MeshMessage::ClockAsk { asked_ns: input.u64("asked")? },
         CLOCK => MeshMessage::Clock {

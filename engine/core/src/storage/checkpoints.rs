@@ -189,6 +189,7 @@ impl Core {
             return;
         }
         self.counters.checkpoints += 1;
+        journal.note_committed(shard, index);
         // The entries after the checkpoint before this one stay, so that recovery can fall back to it; and those that
         // another replica may lack.
         if let Some(replica) = self.replicas.get_mut(&shard) {

@@ -31,6 +31,17 @@ impl Journal {
         Some((term, vote, commit))
     }
 
+    /// The shard is durable up to `index`, by a checkpoint. Says so in the journal too, unless that is said already, before
+    /// entries up to there are let go of: else an older checkpoint that took the place of the newest ones would pass for
+    /// all that there ever was.
+    pub fn note_committed(&mut self, shard: ShardId, index: u64) {
+        if let Some((term, vote, commit)) = self.hard_state(shard)
+            && commit < index
+        {
+            self.append(Record::HardState { shard, term, vote, commit: index });
+        }
+    }
+
     /// Frees the oldest segments that nothing needs. A hard state whose only copy is in one is appended again; the
     /// segment is free when that copy is durable.
     pub(super) fn recycle(&mut self) {

@@ -355,10 +355,10 @@ impl Lanes {
         }
     }
 
-    /// Whether blocks wait to be written, or are being written.
+    /// Blocks that wait to be written, or are being written.
     #[must_use]
-    pub fn has_unwritten(&self) -> bool {
-        !self.wanted.is_empty()
+    pub fn unwritten(&self) -> usize {
+        self.wanted.len()
     }
 
     /// Bytes of a block that is needed, on average; 0 where there is none.

@@ -85,3 +85,25 @@ fn a_journal_that_was_removed_is_not_an_empty_one() {
     let error = recover(&mut world.disk, config()).expect_err("the journal is gone");
     assert!(error.to_string().contains("there are checkpoints but no journal"), "{error}");
 }
+
+/// The state of a shard whose entries are all gone is in its checkpoints alone. Where both are older ones again, nothing
+/// but the journal can tell that there was more.
+#[test]
+fn the_journal_remembers_how_far_checkpoints_had_come() {
+    for (told, known) in [(false, 0), (true, 20)] {
+        let mut world = with_two_checkpoints(21);
+        if told {
+            world.journal.append(crate::Record::HardState { shard: ShardId(0), term: 1, vote: 1, commit: 0 });
+            world.journal.note_committed(ShardId(0), 20);
+            world.journal.note_committed(ShardId(0), 10);
+        } else {
+            // One that never promised anything promises nothing now.
+            world.journal.note_committed(ShardId(0), 20);
+        }
+        world.flush();
+        while world.complete_one().is_some() {}
+        let (_, recovered) = recover(&mut world.disk, config()).expect("recovery");
+        let hard_state = recovered.shards[&ShardId(0)].hard_state;
+        assert_eq!(hard_state.map_or(0, |(_, _, commit)| commit), known);
+    }
+}

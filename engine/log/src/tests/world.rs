@@ -24,6 +24,7 @@ pub(super) fn config() -> JournalConfig {
         record_bytes_max: RECORD_BYTES_MAX,
         batch_bytes_max: 20_000,
         segments_ahead: 1,
+        segments_free_max: 3,
     }
 }
 

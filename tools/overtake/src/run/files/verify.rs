@@ -132,6 +132,7 @@ fn verdict(folder: &DataFolder, core: &CoreFolder) -> Result<String, String> {
             .min(usize::try_from(segment_bytes / 4).unwrap_or(usize::MAX)),
         batch_bytes_max: 1 << 20,
         segments_ahead: 0,
+        segments_free_max: 0,
     };
     let report = would_open(config, |kind| look(core, kind)).map_err(|error| error.to_string())?;
     if report.batches == 0 {

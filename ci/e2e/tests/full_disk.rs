@@ -8,10 +8,10 @@ use overtake_e2e::{Options, Queue, Server, eventually};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-const DISK_MIB: u64 = 900;
-const BALLAST_MIB: usize = 200;
+const DISK_MIB: u64 = 600;
+const BALLAST_MIB: usize = 100;
 const BODY_BYTES: usize = 100_000;
-const BATCH: usize = 20;
+const BATCH: usize = 10;
 /// More than the disk has room for.
 const BATCHES_MAX: usize = (DISK_MIB as usize) * 1_024 * 1_024 / BODY_BYTES / BATCH;
 

@@ -157,7 +157,7 @@ impl Core {
         let busy = self.replicas.iter().filter(|(_, replica)| replica.is_busy() || replica.spilling);
         let busy = busy.map(|(shard, replica)| format!("shard {shard}, spilling: {}", replica.spilling));
         format!(
-            "{} operations, {} calls; blocked {:?}; thaws {:?}; reads {:?}; busy {:?}; drafts: {}; lanes {:?}{}",
+            "{} operations, {} calls; blocked {:?}; thaws {:?}; reads {:?}; busy {:?}; drafts: {}; lanes {:?}{}{}",
             self.operations.len(),
             self.calls.len(),
             blocked.collect::<Vec<_>>(),
@@ -167,6 +167,7 @@ impl Core {
             !self.storage.drafts.is_empty(),
             self.storage.lanes().map(overtake_log::lanes::Lanes::usage),
             self.repairs_in_words(),
+            self.changes_in_words(),
         )
     }
 

@@ -351,7 +351,11 @@ impl Replica {
         let mut answers = Vec::new();
         if entry.kind == EntryKind::Membership {
             self.group.apply_membership(entry).map_err(|_| Malformed("a change of membership"))?;
-        } else if !entry.data.is_empty() {
+            self.machine.pass(entry.index);
+        } else if entry.data.is_empty() {
+            // A leader begins its term with it.
+            self.machine.pass(entry.index);
+        } else {
             self.machine.apply(entry.index, &entry.data, &mut answers)?;
             self.deadline.set(None);
             let place = Place::Entry(entry.index);

@@ -51,6 +51,12 @@ impl Machine {
         Self { shard, applied: 0, queues: BTreeMap::new(), shared: Shared::default() }
     }
 
+    /// An entry of the shard's log that holds nothing for the state machine: the state is the one after it, too. So a
+    /// checkpoint covers it, and the log need not keep it, however long nothing else comes.
+    pub fn pass(&mut self, index: u64) {
+        self.applied = self.applied.max(index);
+    }
+
     /// Applies one log entry and appends one answer for each of its commands. `index` strictly increases; gaps are
     /// allowed. Nothing is applied of an entry that is malformed.
     pub fn apply(&mut self, index: u64, entry: &Bytes, answers: &mut Vec<Answer>) -> Result<(), Malformed> {

@@ -104,11 +104,12 @@ fn passed_over(
         && case.clocks.high(stay.known_ns).plus_ms(BOUND_MS + slack_ms) < at
         && at.plus_ms(slack_ms) < stay.to;
     let well = case.history.was_well(stay.known_ns, delivery.end_ns);
-    // The same receive asked its shard for it at the same time, but something that goes before it had just come there.
+    // The same receive brought it, in front of this one, from a shard that took longer; or it asked the shard for it at the
+    // same time, but something that goes before it had just come there.
     let came_before = |pull: &Pull| {
         let just_came = pull.visible_from.is_none_or(|from| at < from.plus_ms(BOUND_MS + slack_ms));
         let same_lane = pull.level == stay.level && pull.sequence < stay.receipt.sequence;
-        pull.level < stay.level || same_lane && just_came
+        pull.sequence == stay.receipt.sequence || pull.level < stay.level || same_lane && just_came
     };
     let asked_for = pulled
         .get(&(std::ptr::from_ref(delivery.call), stay.receipt.shard))

@@ -179,7 +179,9 @@ impl Core {
             journal.read_entry(shard, index, token, operations);
         }
         if terms.is_empty() {
-            // They were released between the offer and now: the log is all that can be tried.
+            // They are not here any more: this replica was rebuilt itself, or they were released between the offer and now.
+            // A state that needs them is of no use, the next one may be.
+            self.snapshots.outgoing.remove(&shard);
             if let Some(group) = self.group_mut(shard) {
                 group.snapshot_failed(to.node);
             }

@@ -4,6 +4,7 @@
 mod client;
 
 use client::{Client, shape};
+use overtake_base::QueueConfigPatch;
 use overtake_sim::disk::DiskProfile;
 use overtake_sim::node::NodeShape;
 use overtake_sim::world::Notice;
@@ -325,6 +326,31 @@ fn a_full_disk_takes_messages_again_when_what_is_on_it_was_acked() {
         client.enqueue("work", 0, &body).is_ok()
     });
     assert!(stored_again, "acks must make room");
+}
+
+/// Each start begins a term of every shard with an entry. What nothing else happens to is not to keep those, and with them
+/// all that was written since.
+#[test]
+fn idle_shards_keep_no_journal_however_often_the_node_was_started() {
+    let mut client = Client::of_shape(1, NodeShape { checkpoint_bytes: 256 * 1024, ..shape(1, 4) });
+    let one_shard = QueueConfigPatch { shards: Some(Some(1)), ..QueueConfigPatch::default() };
+    client.put("one", one_shard);
+    let body = "x".repeat(50_000);
+    let mut used = Vec::new();
+    for _ in 0..4 {
+        client.world.crash();
+        client.world.start();
+        client.session = client.world.connect();
+        client.until_serving();
+        for _ in 0..400 {
+            client.enqueue("one", 0, &body).unwrap();
+            let message = client.receive("one", 1, 0).remove(0);
+            assert_eq!(client.ack("one", message.receipt.to_string()), Settled::Ok);
+        }
+        client.pass(1_000);
+        used.push(client.world.node.cores[0].disk.used());
+    }
+    assert!(used[3] <= used[1], "the disk fills with what nothing needs: {used:?}");
 }
 
 /// Whoever asks in the very moment in which a message comes is behind those who have waited for it.

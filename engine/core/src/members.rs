@@ -454,14 +454,21 @@ impl Core {
         let members = self.map.members();
         let host = self.host.as_ref().filter(|host| host.group.is_leader()).map(|host| {
             let moving = members.all().filter(|(_, holders)| holders.is_moving());
-            format!("; directory led, proposed {:?}, moving {:?}", host.group.term(), moving.collect::<Vec<_>>())
+            format!(
+                "; directory led, proposed {:?}, moving {:?}",
+                host.group.term(),
+                moving.collect::<Vec<_>>()
+            )
         });
         let led = self.replicas.iter().filter(|(_, replica)| replica.group.is_leader());
         let moving = led.filter_map(|(shard, replica)| {
             let holders = members.holders(*shard).filter(|holders| holders.is_moving())?;
             let group = &replica.group;
             let caught_up = group.is_caught_up_as_leader();
-            Some(format!("; shard {shard}: {holders:?}, group {:?}, caught up: {caught_up}", group.membership()))
+            Some(format!(
+                "; shard {shard}: {holders:?}, group {:?}, caught up: {caught_up}",
+                group.membership()
+            ))
         });
         let snapshots = self.groups().into_iter().filter_map(|shard| {
             let words = self.snapshots.in_words(shard);

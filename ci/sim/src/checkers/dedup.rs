@@ -4,6 +4,7 @@
 use super::{Case, Found};
 use crate::facts::{Delivery, Message, Try};
 use crate::history::Call;
+use overtake_base::ShardId;
 use overtake_wire::message::{Request, Response};
 use std::collections::BTreeMap;
 
@@ -76,17 +77,21 @@ fn check_key(case: &Case<'_>, key: &[u8], messages: &[&Message<'_>], window_ms: 
     let times = |message: &&Message<'_>| {
         if let Some(seen) = message.deliveries.first() {
             let at = seen.delivered.enqueued_at.0;
-            return Some((at, at));
+            return Some((at, at, Some(seen.delivered.receipt.shard)));
         }
         let stored = message.stored()?;
         let (end_ns, _) = stored.call.answer()?;
-        Some((case.clocks.low(stored.call.start_ns).0, case.clocks.high(end_ns).0))
+        Some((case.clocks.low(stored.call.start_ns).0, case.clocks.high(end_ns).0, None))
+    };
+    // Once the wall clock was moved the times of two shards may differ by anything.
+    let comparable = |one: &Option<ShardId>, other: &Option<ShardId>| {
+        !case.clocks.disturbed || one.is_none() || other.is_none() || one == other
     };
     let stored: Vec<_> = messages.iter().filter_map(|message| Some((message.id, times(message)?))).collect();
-    for (at, (one, (one_low, one_high))) in stored.iter().enumerate() {
-        for (other, (other_low, other_high)) in &stored[at + 1..] {
+    for (at, (one, (one_low, one_high, one_shard))) in stored.iter().enumerate() {
+        for (other, (other_low, other_high, other_shard)) in &stored[at + 1..] {
             let apart_ms = one_high.max(other_high) - one_low.min(other_low);
-            if one != other && apart_ms < window_ms {
+            if one != other && apart_ms < window_ms && comparable(one_shard, other_shard) {
                 found.add(format!(
                     "{one} and {other} were both stored under {:?}, at most {apart_ms} ms apart",
                     String::from_utf8_lossy(key)

@@ -77,8 +77,10 @@ fn check_end(end: &QueueEnd, found: &mut Found) {
     }
     let missing: u64 =
         end.quiet.visible.iter().zip(&by_level).map(|(visible, drained)| visible.abs_diff(*drained)).sum();
-    // What was leased and lost in the drain may have been its last delivery, or have outlived its time.
-    if missing > end.lost_leases {
+    // What was leased and lost in the drain may have been its last delivery, or have outlived its time; and anything may
+    // have just before it was drained.
+    let expired = end.after.totals.expired.saturating_sub(end.quiet.totals.expired);
+    if missing > end.lost_leases + expired {
         found.add(format!("{by_level:?} were drained of {:?} visible", end.quiet.visible));
     }
     let quiet = end.quiet.leased.iter().chain(&end.quiet.delayed).sum::<u64>();
@@ -124,10 +126,10 @@ fn check_answered(case: &Case<'_>, totals: &Totals, found: &mut Found) {
     };
     let sure = case.queue.reborn.is_empty() && case.queue.calls.iter().all(known);
     // A lease that was lost between nodes is counted and reached nobody; so is one that ran out before it was taken back
-    // from a client that reads too slowly.
+    // from a client that reads too slowly, or wanted it no more.
     let unseen = if case.history.lossy {
         totals.deliveries.saturating_sub(delivered)
-    } else if case.history.little_room {
+    } else if case.history.little_room || case.plan.work.cancel_receive_ppm > 0 {
         totals.deliveries.saturating_sub(delivered).min(totals.lease_expirations)
     } else {
         0

@@ -476,9 +476,13 @@ impl Core {
             MeshMessage::RoomWanted { queue, shard, room, first } => {
                 self.want_room(queue, shard, room, first);
             }
-            MeshMessage::Serving => {
+            MeshMessage::Serving { time } => {
                 if from.node == self.me.node {
                     self.serving.insert(from.core);
+                    // Where the wall clock went back while the node was down each core goes on where its own logs were.
+                    // They are to be of one mind: windows and leases are looked at from shards of all cores.
+                    self.clock.raise_to(time);
+                    self.time = self.clock.read(self.clocks.followed(self.now));
                 }
             }
             MeshMessage::Leader { shard, term, leader } if from.node == self.me.node => {

@@ -133,7 +133,7 @@ fn encode_kind(message: &MeshMessage, out: &mut Writer<'_>) -> bool {
             out.u16(shard.0);
             [room.messages, room.bytes, *first].into_iter().for_each(|number| out.u64(number));
         }
-        MeshMessage::Serving => return false,
+        MeshMessage::Serving { .. } => return false,
         MeshMessage::Leader { shard, term, leader } => {
             out.u8(LEADER);
             out.u16(shard.0);

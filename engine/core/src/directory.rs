@@ -593,7 +593,7 @@ impl Core {
     fn begin_serving(&mut self) {
         self.serving.insert(self.config.core);
         for to in self.siblings() {
-            self.out.push(Output::Mesh { to, message: MeshMessage::Serving });
+            self.out.push(Output::Mesh { to, message: MeshMessage::Serving { time: self.time } });
         }
         self.out.push(Output::Serving);
         if let Some(told) = self.directory.start.snapshot.take() {

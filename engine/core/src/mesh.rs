@@ -47,8 +47,8 @@ pub enum MeshMessage {
     /// Redrive jobs of a shard want room of the queue's home, the receiving core: what the turns that have come would take,
     /// and the body bytes of the first.
     RoomWanted { queue: QueueId, shard: ShardId, room: Room, first: u64 },
-    /// The sending core serves.
-    Serving,
+    /// The sending core serves, and its clock shows this.
+    Serving { time: UnixMillis },
     /// Who leads a shard, as the sending core's replica knows it; from another node: the sending node does.
     Leader { shard: ShardId, term: u64, leader: Option<NodeId> },
     /// Heads of shards that the sending core leads and the receiving node holds no replica of.

@@ -8,8 +8,8 @@ use overtake_e2e::{Options, Queue, Server, eventually};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-const DISK_MIB: u64 = 600;
-const BALLAST_MIB: usize = 100;
+const DISK_MIB: u64 = 680;
+const BALLAST_MIB: usize = 180;
 const BODY_BYTES: usize = 100_000;
 const BATCH: usize = 10;
 /// More than the disk has room for.

@@ -149,14 +149,17 @@ impl Message<'_> {
 
     /// Two tries may both have stored it, a window apart.
     fn may_be_reborn(&self, window_ms: u64, clocks: &Clocks) -> bool {
-        let mut tries: Vec<_> = self.may_have_stored().collect();
-        tries.sort_by_key(|attempt| attempt.call.start_ns);
-        let (Some(first), Some(last)) = (tries.first(), tries.last()) else { return false };
-        let end = match last.end_ns() {
-            u64::MAX => UnixMillis::NEVER,
-            end_ns => clocks.high(end_ns),
+        let tries: Vec<_> = self.may_have_stored().collect();
+        // The one that was sent first may be the one that came last.
+        let after = |first: &Try<'_>, last: &Try<'_>| {
+            let end = match last.end_ns() {
+                u64::MAX => UnixMillis::NEVER,
+                end_ns => clocks.high(end_ns),
+            };
+            end.since(clocks.low(first.call.start_ns)) >= window_ms
         };
-        tries.len() > 1 && end.since(clocks.low(first.call.start_ns)) >= window_ms
+        let pairs = tries.iter().flat_map(|first| tries.iter().map(move |last| (first, last)));
+        pairs.into_iter().any(|(first, last)| !std::ptr::eq(*first, *last) && after(first, last))
     }
 
     /// Settles of its delivery `deliveries`.

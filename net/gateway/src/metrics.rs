@@ -59,6 +59,8 @@ fn help(name: &str) -> Option<&'static str> {
         "overtake_journal_segments" => "Journal segments that hold living messages",
         "overtake_journal_file_bytes" => "Bytes of the journal files on disk",
         "overtake_journal_backlog_bytes" => "Accepted bytes that wait for the disk",
+        "overtake_disk_hangs_total" => "Times that no write of a journal ended for half a second",
+        "overtake_enqueues_held_total" => "Enqueues that waited for messages to leave memory",
         "overtake_spills_total" => {
             "Times that messages were taken out of memory, or bodies out of the journal"
         }

@@ -2,7 +2,8 @@
 //! of the newest file may be torn, because blocks are written one at a time: then it is cut off, and its header erased.
 //! Any other block that does not fit is damage, and named.
 //!
-//! That last block may also be whole and yet not durable: it is written again where it stands before it is believed.
+//! What was written last, that block or the header of a file without one, may also be whole and yet not durable: it is
+//! written again where it stands before it is believed, or anything is put behind it.
 
 use crate::disk::{BLOCK_BYTES, DiskCompletion, DiskDone, DiskOperation, DiskOperationKind, FileName};
 use crate::error::JournalError;
@@ -288,13 +289,19 @@ impl LanesRecovery {
         Ok(())
     }
 
-    /// Reads the block that was written last; false where there is none.
+    /// Reads the block that was written last, or writes the header again that was; false where there is no file in use.
     fn look_at_last(&mut self, out: &mut Vec<DiskOperation>) -> bool {
         let Some((file, found)) = self.files.iter().max_by_key(|(_, found)| found.sequence) else {
             return false;
         };
-        let Some(last) = found.blocks.last() else { return false };
-        let (file, offset, length) = (*file, last.offset, last.padded() as u32);
+        let file = *file;
+        let Some(last) = found.blocks.last() else {
+            let data = self.config.file_header(found.sequence, found.previous_end);
+            let kind = DiskOperationKind::Write { file: FileName::Lane(file), offset: 0, data };
+            self.operation(Purpose::Rewrite, kind, out);
+            return true;
+        };
+        let (offset, length) = (last.offset, last.padded() as u32);
         let kind = DiskOperationKind::Read { file: FileName::Lane(file), offset, length };
         self.operation(Purpose::Last { file }, kind, out);
         true

@@ -17,6 +17,8 @@ pub use store::{Lanes, LanesCompleted, LanesUsage, NewBlock};
 
 use crate::disk::BLOCK_BYTES;
 use crate::error::JournalError;
+use bytes::Bytes;
+use file::LaneFileHeader;
 use overtake_base::CoreId;
 
 /// Operations of the lanes have this bit in their ids, those of the journal never do.
@@ -40,6 +42,14 @@ impl LanesConfig {
     #[must_use]
     pub fn block_bytes_max(&self) -> u64 {
         self.file_bytes - BLOCK_BYTES as u64
+    }
+
+    /// The first bytes of a file in use.
+    fn file_header(&self, sequence: u64, previous_end: u64) -> Bytes {
+        let Self { store, core, file_bytes, .. } = *self;
+        let mut block = LaneFileHeader { core, store, sequence, file_bytes, previous_end }.encode();
+        block.resize(BLOCK_BYTES, 0);
+        block.into()
     }
 
     fn check(&self) -> Result<(), JournalError> {

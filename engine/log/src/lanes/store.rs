@@ -10,7 +10,6 @@ use crate::disk::{
 use crate::error::JournalError;
 use crate::lanes::block::{BlockHeader, join_payloads, padded};
 use crate::lanes::clean::Cleaning;
-use crate::lanes::file::LaneFileHeader;
 use crate::lanes::reads::{BlockRead, PendingRead};
 use crate::lanes::{LANES_OPERATION, LanesConfig};
 use crate::scrub::Scrubbed;
@@ -466,10 +465,8 @@ impl Lanes {
         if let Some(sealed) = sealed {
             self.free_if_unneeded(sealed);
         }
-        let LanesConfig { store, core, file_bytes, .. } = self.config;
-        let mut block = LaneFileHeader { core, store, sequence, file_bytes, previous_end }.encode();
-        block.resize(BLOCK_BYTES, 0);
-        let kind = DiskOperationKind::Write { file: FileName::Lane(number), offset: 0, data: block.into() };
+        let data = self.config.file_header(sequence, previous_end);
+        let kind = DiskOperationKind::Write { file: FileName::Lane(number), offset: 0, data };
         self.start_writing(Writing::Header { file: number }, kind, out)
     }
 

@@ -302,7 +302,7 @@ fn cold(draw: &mut Draw) -> ColdConfig {
         run_messages_min: draw.of(&[1, 1, 2, 5]),
         block_messages_max: draw.of(&[1, 3, 10, 100]),
         block_bytes: draw.of(&[1, 1_000, 100_000]),
-        lead_ms: draw.of(&[0, 20, 500, 3_000]),
+        lead_ms: draw.of(&[100, 200, 500, 3_000]),
         slack_ms: draw.of(&[0, 100, 500]),
     }
 }

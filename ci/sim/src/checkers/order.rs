@@ -104,6 +104,15 @@ fn passed_over(
         && case.clocks.high(stay.known_ns).plus_ms(BOUND_MS + slack_ms) < at
         && at.plus_ms(slack_ms) < stay.to;
     let well = case.history.was_well(stay.known_ns, delivery.end_ns);
+    // Another receive has asked the shard for it, and took less in the end: until it is answered it has a claim.
+    let claimed = || {
+        let others = case.queue.messages.values().flat_map(|message| &message.deliveries);
+        let mut others = others.filter(|other| !std::ptr::eq(other.call, delivery.call));
+        others.any(|other| {
+            let asked = other.call.start_ns < delivery.call.start_ns && other.end_ns > delivery.call.start_ns;
+            asked && other.leased_at.0 <= at.0 + slack_ms && may_take(other, stay)
+        })
+    };
     // The same receive brought it, in front of this one, from a shard that took longer; or it asked the shard for it at the
     // same time, but something that goes before it had just come there.
     let came_before = |pull: &Pull| {
@@ -114,7 +123,7 @@ fn passed_over(
     let asked_for = pulled
         .get(&(std::ptr::from_ref(delivery.call), stay.receipt.shard))
         .is_some_and(|pulls| pulls.iter().any(came_before));
-    (stay.level + 2 <= delivered.priority && long_visible && well && !asked_for)
+    (stay.level + 2 <= delivered.priority && long_visible && well && !asked_for && !claimed())
         .then_some("two levels more urgent for over 100 ms")
 }
 

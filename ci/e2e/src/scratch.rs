@@ -14,8 +14,9 @@ impl Scratch {
     /// Makes a folder that no other test has.
     pub fn new() -> Self {
         let executable = std::env::current_exe().expect("a test knows its own executable");
-        // <target>/<profile>/deps/<test>
-        let target = executable.ancestors().nth(3).expect("tests run from the target folder");
+        // Tests, examples and programs lie at different depths in it.
+        let is_target = |folder: &&Path| folder.join("CACHEDIR.TAG").exists();
+        let target = executable.ancestors().find(is_target).expect("tests run from the target folder");
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = target.join("tmp").join(format!("e2e-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&path).expect("the target folder can be written");

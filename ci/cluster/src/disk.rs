@@ -7,15 +7,15 @@
 //! real disk, and is there on every Linux. What it cannot do is hold back reads, or lose writes that were not synced.
 
 use crate::machine::tool;
-use overtake_e2e::scratch::Scratch;
-use std::path::{Path, PathBuf};
+use overtake_e2e::small_disk::SmallDisk;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Enough for a journal, a few blocks, and the part that the server keeps free.
-pub const DISK_BYTES: u64 = 1024 * 1024 * 1024;
+pub const DISK_MIB: u64 = 1024;
 const FILLER: &str = "filler";
 /// What a disk that stutters does, again and again: hold everything for so long, then let it pass for so long.
 const HELD: Duration = Duration::from_millis(60);
@@ -24,32 +24,17 @@ const PASSING: Duration = Duration::from_millis(10);
 /// A mounted disk; gone when it is dropped.
 #[derive(Debug)]
 pub struct Disk {
-    image: PathBuf,
-    mount: PathBuf,
+    disk: SmallDisk,
     stutter: Option<(Arc<AtomicBool>, JoinHandle<()>)>,
 }
 
 impl Disk {
-    /// Makes and mounts it; its files are in `folder`, beside each other.
+    /// Makes and mounts one of so many MiB.
     ///
     /// # Errors
     /// What the system said.
-    pub fn make(folder: &Path, name: &str, bytes: u64) -> Result<Self, String> {
-        let disk =
-            Self { image: folder.join(format!("{name}.img")), mount: folder.join(name), stutter: None };
-        let failed = |what: &Path, error| format!("{}: {error}", what.display());
-        std::fs::create_dir(&disk.mount).map_err(|error| failed(&disk.mount, error))?;
-        let image = std::fs::File::create(&disk.image).map_err(|error| failed(&disk.image, error))?;
-        image.set_len(bytes).map_err(|error| failed(&disk.image, error))?;
-        let path = disk.image.display().to_string();
-        tool(&["mkfs.ext4", "-q", "-F", "-m", "0", &path])?;
-        disk.mount()?;
-        Ok(disk)
-    }
-
-    fn mount(&self) -> Result<(), String> {
-        let (image, mount) = (self.image.display().to_string(), self.mount.display().to_string());
-        tool(&["mount", "-o", "loop,nodiscard,errors=remount-ro", &image, &mount]).map(drop)
+    pub fn make(mib: u64) -> Result<Self, String> {
+        Ok(Self { disk: SmallDisk::make(mib)?, stutter: None })
     }
 
     /// Tries whether it can be made and frozen here.
@@ -57,16 +42,23 @@ impl Disk {
     /// # Errors
     /// Why not.
     pub fn can_be_made() -> Result<(), String> {
-        let scratch = Scratch::new();
-        let disk = Self::make(scratch.path(), "tried", 16 * 1024 * 1024)?;
+        let disk = Self::make(16)?;
         disk.fsfreeze("-f")?;
         disk.fsfreeze("-u")
+    }
+
+    fn root(&self) -> String {
+        self.disk.path().display().to_string()
+    }
+
+    fn image(&self) -> String {
+        self.disk.image().display().to_string()
     }
 
     /// A folder on it.
     #[must_use]
     pub fn folder(&self) -> PathBuf {
-        self.mount.join("data")
+        self.disk.path().join("data")
     }
 
     /// No write ends any more.
@@ -80,18 +72,18 @@ impl Disk {
     }
 
     fn fsfreeze(&self, what: &str) -> Result<(), String> {
-        tool(&["fsfreeze", what, &self.mount.display().to_string()]).map(drop)
+        tool(&["fsfreeze", what, &self.root()]).map(drop)
     }
 
     /// Hangs for a moment, again and again, until it is healed.
     pub fn stutter(&mut self) {
         let stop = Arc::new(AtomicBool::new(false));
-        let (stopped, mount) = (stop.clone(), self.mount.display().to_string());
+        let (stopped, root) = (stop.clone(), self.root());
         let thread = std::thread::spawn(move || {
             while !stopped.load(Ordering::Relaxed) {
-                if tool(&["fsfreeze", "-f", &mount]).is_ok() {
+                if tool(&["fsfreeze", "-f", &root]).is_ok() {
                     std::thread::sleep(HELD);
-                    let _ = tool(&["fsfreeze", "-u", &mount]);
+                    let _ = tool(&["fsfreeze", "-u", &root]);
                 }
                 std::thread::sleep(PASSING);
             }
@@ -103,20 +95,18 @@ impl Disk {
     pub fn fill(&self, but_bytes: u64) {
         let free = self.free_bytes();
         let bytes = free.saturating_sub(but_bytes);
-        let filler = self.mount.join(FILLER).display().to_string();
+        let filler = self.disk.path().join(FILLER).display().to_string();
         tool(&["fallocate", "-l", &bytes.to_string(), &filler]).expect("the space is there");
     }
 
     fn free_bytes(&self) -> u64 {
-        let mount = self.mount.display().to_string();
-        let said = tool(&["df", "--output=avail", "-B1", &mount]).expect("a mounted disk");
+        let said = tool(&["df", "--output=avail", "-B1", &self.root()]).expect("a mounted disk");
         said.lines().last().and_then(|line| line.trim().parse().ok()).expect("a number")
     }
 
     /// Takes no write any more.
     pub fn fail(&self) {
-        let image = self.image.display().to_string();
-        let device = tool(&["losetup", "-n", "-O", "NAME", "-j", &image]).expect("a mounted disk");
+        let device = tool(&["losetup", "-n", "-O", "NAME", "-j", &self.image()]).expect("a mounted disk");
         let name = device.trim().rsplit('/').next().unwrap_or_default();
         let trigger = format!("/sys/fs/ext4/{name}/trigger_fs_error");
         std::fs::write(&trigger, "a test wants it").expect("ext4 can be told so");
@@ -124,11 +114,10 @@ impl Disk {
 
     /// What an operator does with a disk that failed and is well again. Nobody may use it.
     pub fn repair(&self) {
-        let (image, mount) = (self.image.display().to_string(), self.mount.display().to_string());
-        tool(&["umount", &mount]).expect("nobody uses it");
+        tool(&["umount", &self.root()]).expect("nobody uses it");
         // It has an exit code other than 0 where it corrected something; whether that is well the mount tells.
-        let _ = tool(&["e2fsck", "-f", "-y", &image]);
-        self.mount().expect("a repaired disk");
+        let _ = tool(&["e2fsck", "-f", "-y", &self.image()]);
+        self.disk.mount().expect("a repaired disk");
     }
 
     /// Takes back all that was done to it.
@@ -139,15 +128,13 @@ impl Disk {
         }
         // One that does not hang refuses, and there may be no filler.
         let _ = self.fsfreeze("-u");
-        let _ = std::fs::remove_file(self.mount.join(FILLER));
+        let _ = std::fs::remove_file(self.disk.path().join(FILLER));
     }
 }
 
 impl Drop for Disk {
     fn drop(&mut self) {
+        // One that is frozen cannot be unmounted.
         self.heal();
-        // Lazily: a process that was killed a moment ago may not be gone from it. One that was never mounted refuses.
-        let _ = tool(&["umount", "-l", &self.mount.display().to_string()]);
-        let _ = std::fs::remove_file(&self.image);
     }
 }

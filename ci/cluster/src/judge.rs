@@ -269,6 +269,11 @@ impl Driver for Auditor<'_> {
         }
     }
 
+    /// What a node came upon is repaired before the end begins.
+    fn gave_up(&self) -> bool {
+        false
+    }
+
     fn auditor_leaves(&mut self) {
         if let Some(client) = self.client.take() {
             self.runtime.block_on(client.close());
@@ -363,7 +368,8 @@ mod tests {
                 totals: self.totals,
                 workers: Vec::new(),
             };
-            let end = QueueEnd { quiet: stats.clone(), drained: Vec::new(), dead: Vec::new(), after: stats };
+            let (drained, dead) = (Vec::new(), Vec::new());
+            let end = QueueEnd { quiet: stats.clone(), drained, lost_leases: 0, dead, after: stats };
             let end = End { queues: vec![Some(end)] };
             let (plan, clocks) = (plan("q", false), self.recorder.clocks());
             let found = checkers::check(&plan, &self.recorder.into_history(), &clocks, Some(&end));

@@ -1,7 +1,7 @@
 //! Three nodes, each with what this machine can give it: a network, a disk, a clock of its own.
 
 use crate::clock;
-use crate::disk::{DISK_BYTES, Disk};
+use crate::disk::{DISK_MIB, Disk};
 use crate::machine::Machine;
 use crate::network::Network;
 use overtake_client::{ConnectOptions, Trust};
@@ -73,9 +73,8 @@ impl Nodes {
     pub fn start(machine: &Machine, needs: Needs) -> Self {
         let scratch = Scratch::new();
         let network = needs.network.then(|| Network::make(NODES).expect("tried before"));
-        let disk = |node: usize| Disk::make(scratch.path(), &format!("disk-{}", node + 1), DISK_BYTES);
-        let disks: Vec<Disk> =
-            (0..NODES).filter(|_| needs.disks).map(|node| disk(node).expect("tried before")).collect();
+        let disk = |_| Disk::make(DISK_MIB).expect("tried before");
+        let disks: Vec<Disk> = (0..NODES).filter(|_| needs.disks).map(disk).collect();
         let clock = |node: usize| scratch.path().join(format!("clock-{}", node + 1));
         let clocks: Vec<PathBuf> = (0..NODES).filter(|_| needs.clocks).map(clock).collect();
         clocks.iter().for_each(|file| clock::set(file, 0));

@@ -30,15 +30,13 @@ pub struct Plan {
     pub traffic: Traffic,
     /// How long it lasts at least, also where everything is back before.
     pub lasts: Duration,
-    /// Shards that do not deliver again for so long are given up on.
-    pub patience: Duration,
 }
 
 impl Plan {
     /// A round that lasts until everything is back.
     #[must_use]
     pub const fn new(fault: Fault, node: usize, traffic: Traffic) -> Self {
-        Self { fault, node, traffic, lasts: Duration::ZERO, patience: GIVE_UP }
+        Self { fault, node, traffic, lasts: Duration::ZERO }
     }
 }
 
@@ -71,15 +69,12 @@ impl Round {
         self.led.iter().filter(|shard| !self.back.contains_key(shard)).copied().collect()
     }
 
-    /// Fails where a promise was broken, and names all that were.
-    pub fn check_promises(&self) {
+    /// Fails where a promise was broken, and names all that were; where a shard did not come back; and where nobody
+    /// noticed the fault.
+    pub fn check(&self) {
         let violations = &self.verdict.violations;
         assert!(violations.is_empty(), "broken promises: {violations:#?}");
         assert_eq!(self.given_up, 0, "messages that nobody answered for");
-    }
-
-    /// Fails where a shard did not come back, or nobody noticed the fault.
-    pub fn check_service(&self) {
         assert!(self.missing().is_empty(), "shards {:?} did not deliver again", self.missing());
         assert!(self.was_led_by_others, "the node led on as if nothing were wrong");
     }
@@ -88,7 +83,7 @@ impl Round {
 /// Runs a round with a queue of its own.
 #[must_use]
 pub fn run(nodes: &mut Nodes, queue: &str, plan: Plan) -> Round {
-    let Plan { fault, node, traffic, lasts, patience } = plan;
+    let Plan { fault, node, traffic, lasts } = plan;
     let recorder = Arc::new(Recorder::default());
     let told = judge::plan(queue, fault == Fault::DiskFull);
     judge::create(nodes.options(), &recorder, &told);
@@ -105,12 +100,12 @@ pub fn run(nodes: &mut Nodes, queue: &str, plan: Plan) -> Round {
     fault.begin(nodes, node);
     let mut back = BTreeMap::new();
     if fault.is_survived() {
-        back = wait_for(&led, from_ns, &seen, patience);
+        back = wait_for(&led, from_ns, &seen);
     } else {
         wait_for_a_refusal(&recorder);
     }
     let mut was_led_by_others = !fault.moves_leaders();
-    while !was_led_by_others && begin.elapsed() < patience {
+    while !was_led_by_others && begin.elapsed() < GIVE_UP {
         was_led_by_others = nodes.cluster.leads(other)[node] == 0;
         std::thread::sleep(LOOK);
     }
@@ -120,7 +115,7 @@ pub fn run(nodes: &mut Nodes, queue: &str, plan: Plan) -> Round {
     }
     fault.end(nodes, node);
     if !fault.is_survived() {
-        back = wait_for(&led, from_ns, &seen, patience);
+        back = wait_for(&led, from_ns, &seen);
     }
     load.check_alive();
     let given_up = load.finish();
@@ -129,15 +124,10 @@ pub fn run(nodes: &mut Nodes, queue: &str, plan: Plan) -> Round {
 }
 
 /// Waits until each of these shards delivered something that was made after a time, and says how long after that time.
-fn wait_for(
-    shards: &BTreeSet<u16>,
-    from_ns: u64,
-    seen: &Receiver<Seen>,
-    patience: Duration,
-) -> BTreeMap<u16, Duration> {
+fn wait_for(shards: &BTreeSet<u16>, from_ns: u64, seen: &Receiver<Seen>) -> BTreeMap<u16, Duration> {
     let start = Instant::now();
     let mut back = BTreeMap::new();
-    while back.len() < shards.len() && start.elapsed() < patience {
+    while back.len() < shards.len() && start.elapsed() < GIVE_UP {
         let Ok(Seen { shard, at_ns, made_ns }) = seen.recv_timeout(LOOK) else { continue };
         if made_ns > from_ns && shards.contains(&shard) {
             back.entry(shard).or_insert(Duration::from_nanos(at_ns - from_ns));

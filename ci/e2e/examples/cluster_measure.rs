@@ -1,11 +1,9 @@
-//! What three nodes on this machine do: time until the shards of a leader that was killed, or stands still, deliver again,
-//! the time of an urgent message at a steady rate, and full cycles a second against one node.
+//! What three nodes on this machine do: the time of an urgent message at a steady rate, and full cycles a second against one
+//! node. How long shards are away when a leader is lost is measured by `ci/cluster`.
 //!
 //! ```sh
 //! cargo build --release -p overtake
-//! OVERTAKE_BIN=target/release/overtake cargo run --release -p overtake-e2e --example cluster_measure -- failover 20
-//! ... -- standstill 20
-//! ... -- latency 2000
+//! OVERTAKE_BIN=target/release/overtake cargo run --release -p overtake-e2e --example cluster_measure -- latency 2000
 //! ... -- cycles
 //! ```
 
@@ -14,10 +12,10 @@
 use overtake_client::{
     Client, ConnectOptions, EnqueueMessage, MessageIds, Producer, ProducerOptions, Receive, Settle,
 };
+use overtake_e2e::Options;
 use overtake_e2e::cluster::Cluster;
 use overtake_e2e::time::sleep_ms;
-use overtake_e2e::{Options, now_ms};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -29,17 +27,10 @@ const QUEUE: &str = "measured";
 const BODY_BYTES: usize = 100;
 /// Receives that wait at a time, so that some are always on a node that lives.
 const RECEIVERS: usize = 12;
-/// A killed leader's shards are given up on after so long.
-const GIVE_UP: Duration = Duration::from_secs(20);
 
-/// One delivery: when, of which shard, enqueued when (Unix ms), and how long it was on its way.
+/// One delivery: how long it was on its way, where that is known.
 #[derive(Clone, Copy)]
-struct Seen {
-    at: Instant,
-    shard: u16,
-    enqueued_ms: u64,
-    took: Option<Duration>,
-}
+struct Seen(Option<Duration>);
 
 #[derive(Default)]
 struct Shared {
@@ -54,15 +45,9 @@ fn main() {
     let word = |at: usize| std::env::args().nth(at);
     let number = |at: usize, default: u64| word(at).map_or(default, |text| text.parse().expect("a number"));
     match word(1).as_deref() {
-        Some("failover") => failover(number(2, 20), number(3, 1_000), Fault::Kill),
-        Some("standstill") => failover(number(2, 20), number(3, 1_000), Fault::Stop),
         Some("latency") => latency(number(2, 2_000), number(3, 20)),
         Some("cycles") => cycles(number(2, 10)),
-        _ => {
-            println!(
-                "cluster_measure failover|standstill [TIMES] [RATE] | latency [RATE] [SECONDS] | cycles [SECONDS]"
-            )
-        }
+        _ => println!("cluster_measure latency [RATE] [SECONDS] | cycles [SECONDS]"),
     }
 }
 
@@ -137,13 +122,7 @@ async fn receive(client: Client, shared: Arc<Shared>, max: u32, ack_first: bool)
         let at = Instant::now();
         for message in &messages {
             let begun = shared.sent.lock().expect("held for moments").remove(&message.id.0);
-            let seen = Seen {
-                at,
-                shard: message.receipt.shard.0,
-                enqueued_ms: message.id.time_ms(),
-                took: begun.map(|begun| at - begun),
-            };
-            shared.seen.lock().expect("held for moments").push(seen);
+            shared.seen.lock().expect("held for moments").push(Seen(begun.map(|begun| at - begun)));
         }
         let count = messages.len() as u64;
         if count == 0 {
@@ -166,72 +145,6 @@ async fn receive(client: Client, shared: Arc<Shared>, max: u32, ack_first: bool)
     }
 }
 
-/// What is done to a leader.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Fault {
-    /// kill -9.
-    Kill,
-    /// SIGSTOP: it holds its sockets and says nothing.
-    Stop,
-}
-
-fn failover(kills: u64, rate: u64, fault: Fault) {
-    let mut cluster = start_cluster();
-    let shared = Arc::new(Shared::default());
-    let load = steady(cluster.servers(), rate, &shared);
-    sleep_ms(2_000);
-    let (mut all_shards, mut worst) = (Vec::new(), Vec::new());
-    for kill in 0..kills {
-        wait_for_balance(&cluster);
-        sleep_ms(500);
-        let victim = (kill % 3) as usize;
-        let led = led_by(&cluster, (victim + 1) % 3, victim as u64 + 1);
-        shared.seen.lock().expect("held for moments").clear();
-        let (begin, begin_ms) = (Instant::now(), now_ms());
-        match fault {
-            Fault::Kill => cluster.kill(victim),
-            Fault::Stop => cluster.pause(victim),
-        }
-        let mut back: BTreeMap<u16, Duration> = BTreeMap::new();
-        while back.len() < led.len() && begin.elapsed() < GIVE_UP {
-            sleep_ms(5);
-            for seen in shared.seen.lock().expect("held for moments").drain(..) {
-                // What was enqueued before the kill may have been on its way already.
-                if led.contains(&seen.shard) && seen.enqueued_ms > begin_ms && seen.at > begin {
-                    back.entry(seen.shard).or_insert(seen.at - begin);
-                }
-            }
-        }
-        let last = back.values().max().copied().unwrap_or(GIVE_UP);
-        println!(
-            "fault {kill} of node {}: {} shards, all {} deliver again after {} ms",
-            victim + 1,
-            led.len(),
-            back.len(),
-            last.as_millis()
-        );
-        all_shards.extend(back.values().map(Duration::as_micros));
-        worst.push(last.as_micros());
-        match fault {
-            Fault::Kill => cluster.launch(victim),
-            Fault::Stop => cluster.resume(victim),
-        }
-        cluster.wait_until_ready(victim);
-    }
-    shared.stop.store(true, Ordering::Relaxed);
-    load.join().expect("the load");
-    show("each shard", &mut all_shards);
-    show("the last shard of a fault", &mut worst);
-    println!("enqueues that failed at the client: {}", shared.failed.load(Ordering::Relaxed));
-}
-
-fn led_by(cluster: &Cluster, seen_by: usize, id: u64) -> BTreeSet<u16> {
-    let status = cluster.client(seen_by).get("/v1/cluster");
-    let shards = status["shards"].as_array().expect("a list").clone();
-    let led = shards.iter().filter(|shard| shard["leader"] == id);
-    led.map(|shard| shard["shard"].as_u64().expect("a number") as u16).collect()
-}
-
 fn latency(rate: u64, seconds: u64) {
     let cluster = start_cluster();
     println!("three nodes, {rate} urgent messages a second for {seconds} s");
@@ -252,7 +165,7 @@ fn latency_of(servers: Vec<SocketAddr>, rate: u64, seconds: u64) {
     let seen = core::mem::take(&mut *shared.seen.lock().expect("held for moments"));
     shared.stop.store(true, Ordering::Relaxed);
     load.join().expect("the load");
-    let mut took: Vec<u128> = seen.iter().filter_map(|seen| seen.took).map(|took| took.as_micros()).collect();
+    let mut took: Vec<u128> = seen.iter().filter_map(|seen| seen.0).map(|took| took.as_micros()).collect();
     println!("{} deliveries a second", seen.len() as u64 / seconds);
     show("enqueue to delivery", &mut took);
 }

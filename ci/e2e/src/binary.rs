@@ -23,7 +23,19 @@ pub fn overtake_perf() -> &'static Path {
 
 /// A command of the binary that inherits none of the caller's `OVERTAKE_` settings.
 pub fn command() -> Command {
-    let mut command = Command::new(overtake());
+    command_by(&[])
+}
+
+/// The same, started by another command whose words come first, such as `ip netns exec NAME`.
+pub fn command_by(words: &[String]) -> Command {
+    let mut command = match words.split_first() {
+        None => Command::new(overtake()),
+        Some((first, rest)) => {
+            let mut command = Command::new(first);
+            command.args(rest).arg(overtake());
+            command
+        }
+    };
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("OVERTAKE_") {
             command.env_remove(name);

@@ -8,8 +8,9 @@ use crate::server::{Ended, free_address, run, wait_for};
 use crate::time::sleep_ms;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::fs::OpenOptions;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -17,11 +18,35 @@ use std::time::{Duration, Instant};
 /// A node is given this long to become ready.
 const READY_LIMIT: Duration = Duration::from_secs(60);
 const TAIL_BYTES: usize = 6 * 1024;
+/// Ports of a node that has an address of its own: QUIC, HTTP, other nodes.
+const OWN_PORTS: [u16; 3] = [7_400, 7_401, 7_402];
+
+/// Where a node runs.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// Its address. On loopback free ports are looked for; any other is the node's alone.
+    pub address: IpAddr,
+    /// Words of a command that starts it, such as `ip netns exec NAME`.
+    pub started_by: Vec<String>,
+    /// What its environment has more.
+    pub environment: Vec<(String, String)>,
+    /// Its data folder; in the cluster's own folder where absent.
+    pub data: Option<PathBuf>,
+}
+
+impl Default for Place {
+    /// This machine, without anything special.
+    fn default() -> Self {
+        let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        Self { address, started_by: Vec::new(), environment: Vec::new(), data: None }
+    }
+}
 
 /// One node.
 #[derive(Debug)]
 struct Node {
     id: u64,
+    place: Place,
     http: SocketAddr,
     quic: SocketAddr,
     peers: SocketAddr,
@@ -54,19 +79,18 @@ impl Cluster {
     /// A cluster that was not started yet; its certificates are made.
     #[track_caller]
     pub fn prepare(nodes: u64, shards: u16, cores: u16) -> Self {
-        let scratch = Scratch::new();
-        let node = |id| Node {
-            id,
-            http: free_address(),
-            quic: free_address(),
-            peers: free_peers(cores),
-            joined: None,
-            child: None,
-        };
-        let cluster = Self { nodes: (1..=nodes).map(node).collect(), scratch, shards, cores };
+        Self::prepare_at((0..nodes).map(|_| Place::default()).collect(), shards, cores)
+    }
+
+    /// The same with each node in a place of its own.
+    #[track_caller]
+    pub fn prepare_at(places: Vec<Place>, shards: u16, cores: u16) -> Self {
+        let nodes = (1..).zip(places).map(|(id, place)| Node::new(id, place, cores, None)).collect();
+        let cluster = Self { nodes, scratch: Scratch::new(), shards, cores };
         cluster.certificates(&["init"]);
-        for id in 1..=nodes {
-            cluster.certificates(&["node", &id.to_string()]);
+        for node in &cluster.nodes {
+            let (id, address) = (node.id.to_string(), node.place.address.to_string());
+            cluster.certificates(&["node", &id, "--host", &address]);
         }
         cluster
     }
@@ -76,14 +100,8 @@ impl Cluster {
     pub fn join(&mut self, through: usize) -> usize {
         let (place, id) = (self.nodes.len(), self.nodes.len() as u64 + 1);
         self.certificates(&["node", &id.to_string()]);
-        self.nodes.push(Node {
-            id,
-            http: free_address(),
-            quic: free_address(),
-            peers: free_peers(self.cores),
-            joined: Some(self.nodes[through].quic),
-            child: None,
-        });
+        let joined = Some(self.nodes[through].quic);
+        self.nodes.push(Node::new(id, Place::default(), self.cores, joined));
         self.launch(place);
         self.wait_until_ready(place);
         place
@@ -111,13 +129,15 @@ impl Cluster {
 
     /// A node's data folder.
     pub fn data(&self, node: usize) -> PathBuf {
-        self.scratch.path().join(format!("node-{}", self.nodes[node].id))
+        let Node { id, place, .. } = &self.nodes[node];
+        place.data.clone().unwrap_or_else(|| self.scratch.path().join(format!("node-{id}")))
     }
 
     /// The command that runs a node.
     pub fn command(&self, node: usize) -> Command {
         let own = &self.nodes[node];
-        let mut command = crate::binary::command();
+        let mut command = crate::binary::command_by(&own.place.started_by);
+        command.envs(own.place.environment.iter().map(|(name, value)| (name, value)));
         command.arg("serve").arg("--data").arg(self.data(node)).arg("--cert-dir").arg(self.cert_dir());
         command.args(["--cores", &self.cores.to_string()]);
         command.args(["--http", &own.http.to_string(), "--quic", &own.quic.to_string()]);
@@ -220,6 +240,16 @@ impl Cluster {
         self.nodes.iter().map(|node| of(node.id)).collect()
     }
 
+    /// The shards that a node leads, as another one sees it.
+    #[track_caller]
+    pub fn led_by(&self, node: usize, seen_by: usize) -> BTreeSet<u16> {
+        let cluster = self.client(seen_by).get("/v1/cluster");
+        let shards = cluster["shards"].as_array().expect("a list").clone();
+        let led = shards.iter().filter(|shard| shard["leader"] == self.nodes[node].id);
+        led.map(|shard| shard["shard"].as_u64().and_then(|shard| shard.try_into().ok()).expect("a shard"))
+            .collect()
+    }
+
     /// SIGKILL; waits for the end.
     pub fn kill(&mut self, node: usize) {
         if let Some(mut child) = self.nodes[node].child.take() {
@@ -308,6 +338,17 @@ impl Drop for Cluster {
                 eprintln!("--- the last words of node {node} ---\n{}\n---", &log[from..]);
             }
         }
+    }
+}
+
+impl Node {
+    fn new(id: u64, place: Place, cores: u16, joined: Option<SocketAddr>) -> Self {
+        let [quic, http, peers] = if place.address.is_loopback() {
+            [free_address(), free_address(), free_peers(cores)]
+        } else {
+            OWN_PORTS.map(|port| SocketAddr::new(place.address, port))
+        };
+        Self { id, place, http, quic, peers, joined, child: None }
     }
 }
 

@@ -14,8 +14,10 @@ impl Scratch {
     /// Makes a folder that no other test has.
     pub fn new() -> Self {
         let executable = std::env::current_exe().expect("a test knows its own executable");
-        // <target>/<profile>/deps/<test>
-        let target = executable.ancestors().nth(3).expect("tests run from the target folder");
+        // <target>/<profile>/deps/<test>, or examples/; a program lies one folder higher.
+        let is_below = |folder: &Path| folder.ends_with("deps") || folder.ends_with("examples");
+        let depth = if executable.parent().is_some_and(is_below) { 3 } else { 2 };
+        let target = executable.ancestors().nth(depth).expect("tests run from the target folder");
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = target.join("tmp").join(format!("e2e-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&path).expect("the target folder can be written");

@@ -12,6 +12,7 @@ const REQUIRED: &str = "OVERTAKE_REQUIRE_MOUNT";
 /// A mounted ext4 file system, unmounted and removed on drop.
 #[derive(Debug)]
 pub struct SmallDisk {
+    image: PathBuf,
     root: PathBuf,
     _scratch: Scratch,
 }
@@ -20,21 +21,43 @@ impl SmallDisk {
     /// Makes one of so many MiB; none where this process may not mount, which is said on standard error.
     #[track_caller]
     pub fn new(mib: u64) -> Option<Self> {
-        let scratch = Scratch::new();
-        let (image, root) = (scratch.path().join("image"), scratch.path().join("disk"));
-        File::create(&image).and_then(|file| file.set_len(mib << 20)).expect("an image");
-        std::fs::create_dir(&root).expect("a mount point");
-        let made = run(Command::new("mkfs.ext4").args(["-q", "-m", "0"]).arg(&image));
-        let mounted =
-            made.and_then(|()| run(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&root)));
-        match mounted {
-            Ok(()) => Some(Self { root, _scratch: scratch }),
+        match Self::make(mib) {
+            Ok(disk) => Some(disk),
             Err(reason) => {
                 assert!(std::env::var_os(REQUIRED).is_none(), "{REQUIRED} is set, but {reason}");
                 eprintln!("skipped: a file system of its own is needed, and {reason}");
                 None
             }
         }
+    }
+
+    /// Makes one of so many MiB; why not, where this process may not mount.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub fn make(mib: u64) -> Result<Self, String> {
+        let scratch = Scratch::new();
+        let (image, root) = (scratch.path().join("image"), scratch.path().join("disk"));
+        File::create(&image).and_then(|file| file.set_len(mib << 20)).expect("an image");
+        std::fs::create_dir(&root).expect("a mount point");
+        run(Command::new("mkfs.ext4").args(["-q", "-m", "0"]).arg(&image))?;
+        let disk = Self { image, root, _scratch: scratch };
+        disk.mount()?;
+        Ok(disk)
+    }
+
+    /// Mounts it. Once it finds itself damaged it takes no write any more.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub fn mount(&self) -> Result<(), String> {
+        let mut command = Command::new("mount");
+        run(command.args(["-o", "loop,errors=remount-ro"]).arg(&self.image).arg(&self.root))
+    }
+
+    /// The file that it is in.
+    pub fn image(&self) -> &Path {
+        &self.image
     }
 
     /// Where it is mounted.

@@ -22,5 +22,6 @@ pub mod stays;
 pub mod summary;
 pub mod swarm;
 pub mod tale;
+pub mod ways;
 pub mod workload;
 pub mod world;

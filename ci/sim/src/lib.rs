@@ -13,6 +13,7 @@ pub mod facts;
 pub mod faults;
 pub mod groups;
 pub mod history;
+pub mod lost;
 pub mod node;
 pub mod panics;
 pub mod reduce;

@@ -17,8 +17,8 @@ pub trait Arena {
     fn connect(&mut self) -> SessionId;
     /// Closes a session from the client's side.
     fn disconnect(&mut self, session: SessionId);
-    /// Sends a request; false where the session is gone.
-    fn send(&mut self, session: SessionId, request: u64, body: &Request) -> bool;
+    /// Sends a request. The number of the node that it goes to; none where the session is gone.
+    fn send(&mut self, session: SessionId, request: u64, body: &Request) -> Option<usize>;
     /// Asks for a timer's notice after so many nanoseconds.
     fn set_timer(&mut self, after_ns: u64, number: u64);
 }
@@ -44,8 +44,8 @@ impl Arena for World {
         self.disconnect(session);
     }
 
-    fn send(&mut self, session: SessionId, request: u64, body: &Request) -> bool {
-        self.send(session, request, body)
+    fn send(&mut self, session: SessionId, request: u64, body: &Request) -> Option<usize> {
+        self.send(session, request, body).then_some(0)
     }
 
     fn set_timer(&mut self, after_ns: u64, number: u64) {

@@ -29,10 +29,10 @@ impl Auditor {
         };
         self.request += 1;
         self.answer = None;
-        if !arena.send(session, self.request, &request) {
-            return Err(Stopped::Broken("the auditor's connection is gone on a healthy node".into()));
+        match arena.send(session, self.request, &request) {
+            Some(node) => Ok(history.ask(queue, node, arena.time_ns(), request, Vec::new())),
+            None => Err(Stopped::Broken("the auditor's connection is gone on a healthy node".into())),
         }
-        Ok(history.ask(queue, arena.time_ns(), request, Vec::new()))
     }
 
     /// Whether this is the auditor's session.

@@ -56,6 +56,11 @@ pub enum Failure {
     File,
 }
 
+impl Failure {
+    /// All.
+    pub const ALL: [Self; 4] = [Self::Read, Self::Write, Self::Sync, Self::File];
+}
+
 /// What happened to a disk, so that a fault that never fires is seen.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct DiskCounters {
@@ -301,6 +306,22 @@ impl SimDisk {
     #[must_use]
     pub fn used(&self) -> u64 {
         self.files.values().map(|file| file.length).sum()
+    }
+
+    /// So many bytes are left from now on, besides those that are kept free.
+    pub fn limit(&mut self, left_bytes: u64) {
+        self.profile.capacity_bytes = self.used() + self.profile.kept_free_bytes + left_bytes;
+    }
+
+    /// There is room again.
+    pub fn make_room(&mut self) {
+        self.profile.capacity_bytes = u64::MAX;
+    }
+
+    /// Whether there is an end to its room.
+    #[must_use]
+    pub fn is_limited(&self) -> bool {
+        self.profile.capacity_bytes < u64::MAX
     }
 
     /// The process is killed: what it had asked for is done or not. What is done is in the cache only.

@@ -3,6 +3,7 @@
 use crate::clocks::Clocks;
 use crate::ending::{End, QueueEnd};
 use crate::history::{Call, History, Made, Number, identify};
+use crate::lost::{LostReceive, lost_receives};
 use crate::swarm::{QueuePlan, Swarm};
 use bytes::Bytes;
 use overtake_base::{MessageId, Receipt, UnixMillis};
@@ -23,14 +24,29 @@ pub struct QueueFacts<'a> {
     pub reborn: Vec<Message<'a>>,
     /// Contents that name no message that was ever made for this queue.
     pub strangers: Vec<String>,
-    /// Some delivery may have reached nobody.
-    pub unseen: bool,
+    /// Receives that may have leased what nobody saw.
+    pub lost: Vec<LostReceive<'a>>,
     /// It was deleted, or may have been.
     pub deleted: bool,
-    /// Dead letters were brought back, or may have been.
-    pub redriven: bool,
+    /// From which virtual time on dead letters may have been brought back.
+    pub redriven_from_ns: u64,
     /// What was left, if the run came to its end and the queue was there.
     pub end: Option<&'a QueueEnd>,
+}
+
+impl QueueFacts<'_> {
+    /// Whether this delivery may be of a message that was brought back from the dead: that gives it a new place, perhaps
+    /// another level, and new attempts.
+    pub fn may_be_redriven(&self, message: &Message<'_>, delivery: &Delivery<'_>) -> bool {
+        self.redriven_from_ns < delivery.end_ns
+            && self.may_be_dead_after(message, delivery.delivered.deliveries.saturating_sub(1))
+    }
+
+    /// Whether a message may be dead after so many deliveries: after as many as are allowed, or at the end of its time.
+    pub fn may_be_dead_after(&self, message: &Message<'_>, deliveries: u32) -> bool {
+        deliveries >= self.plan.max_deliveries
+            || self.plan.dead_letter_expired && message.can_expire(self.plan)
+    }
 }
 
 /// Everything about one message.
@@ -167,9 +183,23 @@ impl Message<'_> {
         self.settles.iter().filter(move |settle| settle.receipt.deliveries == deliveries)
     }
 
-    /// It may have been acked.
+    /// It may have been acked: where nobody knows, not by a receipt that a later delivery was seen after.
     pub fn may_be_acked(&self) -> bool {
-        self.settles.iter().any(|settle| settle.action == Action::Ack && settle.may_be_ok())
+        let last = self.deliveries.last().map_or(0, |delivery| delivery.delivered.deliveries);
+        self.settles.iter().any(|settle| {
+            settle.action == Action::Ack && settle.may_be_ok() && settle.receipt.deliveries >= last
+        })
+    }
+
+    /// When the first request was sent that may have stored it.
+    pub fn first_try_ns(&self) -> u64 {
+        self.tries.iter().map(|attempt| attempt.call.start_ns).min().unwrap_or(0)
+    }
+
+    /// Its time may be over within a run.
+    pub fn can_expire(&self, plan: &QueuePlan) -> bool {
+        const LONGER_THAN_ANY_RUN_MS: u64 = 100_000_000;
+        self.made.message.expires_in_s.is_some() || plan.retention_ms < LONGER_THAN_ANY_RUN_MS
     }
 }
 
@@ -207,7 +237,6 @@ impl<'a> Gatherer<'a> {
         clocks: &'a Clocks,
         calls: Vec<&'a Call>,
     ) -> Self {
-        let unseen = |call: &&&Call| matches!(call.request, Request::Receive(_)) && call.answer().is_none();
         let gone = |call: &&&Call| match (&call.request, call.answer()) {
             (Request::DeleteQueue { .. }, Some((_, Response::Refused(refusal)))) => refusal.stored_unknown,
             (Request::DeleteQueue { .. }, Some((_, response))) => matches!(response, Response::Done),
@@ -221,9 +250,14 @@ impl<'a> Gatherer<'a> {
             messages: BTreeMap::new(),
             reborn: Vec::new(),
             strangers: Vec::new(),
-            unseen: history.lossy || calls.iter().any(|call| unseen(&call)),
+            lost: lost_receives(history, &calls),
             deleted: calls.iter().any(|call| gone(&call)),
-            redriven: calls.iter().any(|call| redriven(&call)),
+            redriven_from_ns: calls
+                .iter()
+                .filter(redriven)
+                .map(|call| call.start_ns)
+                .min()
+                .unwrap_or(u64::MAX),
             end: None,
             calls,
         };

@@ -11,6 +11,14 @@ use overtake_base::random::Random;
 /// Timers of faults have numbers from here.
 pub const TIMERS_FROM: u64 = 1 << 32;
 const NANOS_PER_MS: u64 = 1_000_000;
+/// Longest additional way between two cores, in nanoseconds.
+pub const MESH_SLOW_NS: u64 = 20 * NANOS_PER_MS;
+/// Longest time for which a ring between two cores is full, in nanoseconds.
+pub const STALL_NS_MAX: u64 = 2_000 * NANOS_PER_MS;
+/// Bytes that are left of a full disk, and for how long it is full at most, in nanoseconds.
+pub const ROOM_BYTES_MAX: u64 = 64 * 1024;
+/// See above.
+pub const FULL_NS_MAX: u64 = 8_000 * NANOS_PER_MS;
 /// How often a node that was told to stop is looked at, in nanoseconds.
 const STOP_LOOK_NS: u64 = 5 * NANOS_PER_MS;
 /// A node that has nothing but its work to finish stops within this, in nanoseconds.
@@ -21,12 +29,29 @@ const AIMED_OPERATIONS: u64 = 12;
 const AIMED_AT_RECOVERY: u64 = 40;
 /// What a core says of a disk that is damaged names a file or a shard.
 const DAMAGE_NAMES: [&str; 3] = ["journal-", "lane-", "shard"];
-const FAILURE_NAME: &str = "input/output error of the simulated disk";
+/// What a core says of an operation that failed.
+pub const FAILURE_NAME: &str = "input/output error of the simulated disk";
 
-/// Kinds of fault and of their ends; the number is that of the timer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u64)]
-enum Kind {
+/// What a core says that cannot even start for want of room.
+pub const NO_ROOM: &str = "no room";
+
+/// The kinds of a run's faults and of their ends, and all of them in order.
+macro_rules! kinds {
+    ($($kind:ident,)+) => {
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        #[repr(u64)]
+        enum Kind {
+            $($kind,)+
+        }
+
+        impl Kind {
+            const ALL: &'static [Self] = &[$(Self::$kind),+];
+        }
+    };
+}
+pub(crate) use kinds;
+
+kinds! {
     PowerLoss,
     Kill,
     Stop,
@@ -44,25 +69,6 @@ enum Kind {
     MeshStall,
     Pause,
 }
-
-const KINDS: [Kind; 16] = [
-    Kind::PowerLoss,
-    Kind::Kill,
-    Kind::Stop,
-    Kind::StopLook,
-    Kind::Restart,
-    Kind::WallJump,
-    Kind::WallFreeze,
-    Kind::WallThaw,
-    Kind::Hang,
-    Kind::Full,
-    Kind::Room,
-    Kind::Disconnect,
-    Kind::Damage,
-    Kind::Failure,
-    Kind::MeshStall,
-    Kind::Pause,
-];
 
 /// How often each thing happened.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
@@ -130,16 +136,16 @@ impl Faults {
     /// Sets the first times.
     pub fn begin(&mut self, world: &mut World) {
         let plan = self.plan;
-        world.mesh_slow = (20 * NANOS_PER_MS, plan.mesh_slow_ppm);
-        world.link_slow = (plan.link_slow_ms_max * NANOS_PER_MS, plan.link_slow_ppm);
+        world.mesh_slow.set(MESH_SLOW_NS, plan.mesh_slow_ppm);
+        world.link_slow.set(plan.link_slow_ms_max * NANOS_PER_MS, plan.link_slow_ppm);
         world.node.wall_drift_ppm = plan.wall_drift_ppm;
         world.clocks.disturbed = !plan.wall_is_steady();
         for slot in &mut world.node.cores {
             slot.disk.profile.slow_ppm = plan.disk_slow_ppm;
             slot.disk.profile.slow_ns = 200 * NANOS_PER_MS;
         }
-        for kind in KINDS {
-            self.again(kind, world);
+        for kind in Kind::ALL {
+            self.again(*kind, world);
         }
     }
 
@@ -178,7 +184,7 @@ impl Faults {
         work: &mut Workload,
         history: &mut History,
     ) -> Result<(), String> {
-        let Some(kind) = KINDS.into_iter().find(|kind| TIMERS_FROM + *kind as u64 == number) else {
+        let Some(kind) = Kind::ALL.iter().copied().find(|kind| TIMERS_FROM + *kind as u64 == number) else {
             return Ok(());
         };
         if self.over && !matches!(kind, Kind::StopLook | Kind::Restart) {
@@ -337,17 +343,16 @@ impl Faults {
         self.counters.full_disks += 1;
         self.outage(world);
         for slot in &mut world.node.cores {
-            let left = self.random.below(64 * 1024);
-            slot.disk.profile.capacity_bytes = slot.disk.used() + slot.disk.profile.kept_free_bytes + left;
+            slot.disk.limit(self.random.below(ROOM_BYTES_MAX));
         }
         world.tale.tell(world.time_ns(), || "the disks are full".into());
-        let after_ns = self.random.below(8_000 * NANOS_PER_MS);
+        let after_ns = self.random.below(FULL_NS_MAX);
         world.set_timer(after_ns, TIMERS_FROM + Kind::Room as u64);
     }
 
     fn make_room(&mut self, world: &mut World) {
         self.full = false;
-        world.node.cores.iter_mut().for_each(|slot| slot.disk.profile.capacity_bytes = u64::MAX);
+        world.node.cores.iter_mut().for_each(|slot| slot.disk.make_room());
         world.tale.tell(world.time_ns(), || "the disks have room".into());
     }
 
@@ -367,8 +372,7 @@ impl Faults {
     }
 
     fn let_fail(&mut self, world: &mut World) {
-        let kinds = [Failure::Read, Failure::Write, Failure::Sync, Failure::File];
-        let failure = kinds[self.random.below(4) as usize];
+        let failure = Failure::ALL[self.random.below(4) as usize];
         let core = self.a_core(world);
         world.node.cores[core].disk.fails_next = Some(failure);
         world.tale.tell(world.time_ns(), || format!("core {core}: the next operation fails: {failure:?}"));
@@ -378,7 +382,7 @@ impl Faults {
         let (from, to) = (self.a_core(world), self.a_core(world));
         if from != to {
             self.counters.mesh_stalls += 1;
-            let until_ns = world.time_ns() + self.random.below(2_000 * NANOS_PER_MS);
+            let until_ns = world.time_ns() + self.random.below(STALL_NS_MAX);
             world.stall(from, to, until_ns);
             world.tale.tell(world.time_ns(), || format!("the ring from core {from} to {to} is full"));
         }
@@ -410,7 +414,7 @@ impl Faults {
         }
         if detail.contains(FAILURE_NAME) {
             self.counters.ends_for_failures += 1;
-        } else if self.full && detail.contains("no room") {
+        } else if self.full && detail.contains(NO_ROOM) {
             self.counters.full_disk_starts += 1;
             self.make_room(world);
         } else {
@@ -440,6 +444,11 @@ impl Faults {
         }
     }
 
+    /// The run is over, whatever is still wrong.
+    pub fn close(&mut self, history: &mut History) {
+        history.outages.extend(self.outage_from_ns.take().map(Outage::from_on));
+    }
+
     /// True while the node does what it does before it stops.
     #[must_use]
     pub fn is_stopping(&self) -> bool {
@@ -450,8 +459,8 @@ impl Faults {
     pub fn end(&mut self, world: &mut World) {
         self.over = true;
         world.crash_at_operation = None;
-        world.mesh_slow = (0, 0);
-        world.link_slow = (0, 0);
+        world.mesh_slow.set(0, 0);
+        world.link_slow.set(0, 0);
         self.thaw(world);
         self.make_room(world);
         for slot in &mut world.node.cores {

@@ -16,6 +16,8 @@ const NUMBER_BYTES: usize = size_of::<Number>();
 pub struct Call {
     /// Number of the queue it is about.
     pub queue: usize,
+    /// Number of the node that it was sent to.
+    pub node: usize,
     /// Virtual time it was sent.
     pub start_ns: u64,
     /// What was asked.
@@ -64,6 +66,17 @@ pub struct Outage {
     pub to_ns: u64,
 }
 
+/// What was held up goes on for so long as if it still were, in nanoseconds.
+const RECOVERY_NS: u64 = 1_000_000_000;
+
+impl Outage {
+    /// One that did not end before the run did.
+    #[must_use]
+    pub fn from_on(from_ns: u64) -> Self {
+        Self { from_ns, to_ns: u64::MAX }
+    }
+}
+
 /// Everything that a checker may look at.
 #[derive(Default, Debug)]
 pub struct History {
@@ -73,9 +86,11 @@ pub struct History {
     pub made: Vec<Made>,
     /// In the order of their beginning.
     pub outages: Vec<Outage>,
+    /// When shards got new leaders, which others hear of a moment later: virtual times.
+    pub elected_ns: Vec<u64>,
     /// When the end began: configurations are not the plan's any more.
     pub end_from_ns: Option<u64>,
-    /// What was leased for an answered receive may have been lost between nodes.
+    /// There are several nodes: what was leased for an answered receive may have been lost between them.
     pub lossy: bool,
     /// Messages for a client that has not read its earlier answers go back, and its receive is answered empty.
     pub little_room: bool,
@@ -83,8 +98,15 @@ pub struct History {
 
 impl History {
     /// Notes a request; gives its place.
-    pub fn ask(&mut self, queue: usize, start_ns: u64, request: Request, numbers: Vec<Number>) -> usize {
-        self.calls.push(Call { queue, start_ns, request, numbers, outcome: Outcome::Open });
+    pub fn ask(
+        &mut self,
+        queue: usize,
+        node: usize,
+        start_ns: u64,
+        request: Request,
+        numbers: Vec<Number>,
+    ) -> usize {
+        self.calls.push(Call { queue, node, start_ns, request, numbers, outcome: Outcome::Open });
         self.calls.len() - 1
     }
 
@@ -97,11 +119,17 @@ impl History {
     /// True where the node was undisturbed from one time to another, and for a while before.
     #[must_use]
     pub fn was_well(&self, from_ns: u64, to_ns: u64) -> bool {
-        const RECOVERY_NS: u64 = 1_000_000_000;
         !self
             .outages
             .iter()
             .any(|outage| outage.from_ns <= to_ns && outage.to_ns.saturating_add(RECOVERY_NS) >= from_ns)
+    }
+
+    /// True where besides no leader changed: calls between nodes came to whom they were meant for.
+    #[must_use]
+    pub fn was_steady(&self, from_ns: u64, to_ns: u64) -> bool {
+        let range = from_ns.saturating_sub(RECOVERY_NS)..=to_ns.saturating_add(RECOVERY_NS);
+        self.was_well(from_ns, to_ns) && !self.elected_ns.iter().any(|at_ns| range.contains(at_ns))
     }
 }
 

@@ -3,11 +3,12 @@
 use clap::Parser;
 use overtake_base::planted::{Bug, CAN_PLANT, plant};
 use overtake_sim::checkers::Violation;
-use overtake_sim::cluster;
-use overtake_sim::reduce::{Reduction, reduced};
-use overtake_sim::run::{Report, run, run_plan};
+use overtake_sim::cluster::plan::ClusterPlan;
+use overtake_sim::reduce::{Plan, Reduction, reduced};
+use overtake_sim::run::Report;
 use overtake_sim::shrink::shrink;
 use overtake_sim::summary::Summary;
+use overtake_sim::swarm::Swarm;
 use std::collections::BTreeMap;
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
@@ -56,7 +57,7 @@ struct Arguments {
     #[arg(long, default_value_t = 20)]
     twice_every: u64,
     /// Runs several nodes instead of one.
-    #[arg(long, conflicts_with = "reduce")]
+    #[arg(long)]
     cluster: bool,
     /// Plants a bug, to see it found: the run then ends with the first seed that fails, and not with 0.
     #[arg(long, value_parser = bug, value_name = "NAME")]
@@ -87,9 +88,17 @@ fn main() -> ExitCode {
     if !CAN_PLANT {
         eprintln!("note: a build without debug assertions checks less; use --profile sim");
     }
+    if arguments.cluster || arguments.bug.is_some_and(Bug::is_of_clusters) {
+        run::<ClusterPlan>(&arguments)
+    } else {
+        run::<Swarm>(&arguments)
+    }
+}
+
+fn run<P: Plan>(arguments: &Arguments) -> ExitCode {
     match arguments.seed {
-        Some(seed) => one(seed, &arguments),
-        None => many(&arguments),
+        Some(seed) => one::<P>(seed, arguments),
+        None => many::<P>(arguments),
     }
 }
 
@@ -98,19 +107,15 @@ fn bug(name: &str) -> Result<Bug, String> {
 }
 
 /// Runs one seed.
-fn one(seed: u64, arguments: &Arguments) -> ExitCode {
-    let report = if arguments.cluster {
-        cluster::run::run(seed, arguments.trace)
-    } else {
-        run_plan(seed, reduced(seed, &arguments.reduce), arguments.trace)
-    };
+fn one<P: Plan>(seed: u64, arguments: &Arguments) -> ExitCode {
+    let report = reduced::<P>(seed, &arguments.reduce).run(seed, arguments.trace);
     if report.violations.is_empty() {
         tell(&report, arguments);
         show_summary(&report.summary);
         say!("seed {seed} is clean, trace {:016x}", report.trace);
         return ExitCode::SUCCESS;
     }
-    show_failed(&report, arguments);
+    show_failed::<P>(&report, arguments);
     ExitCode::FAILURE
 }
 
@@ -122,7 +127,7 @@ struct Done {
     failed: BTreeMap<u64, Report>,
 }
 
-fn many(arguments: &Arguments) -> ExitCode {
+fn many<P: Plan>(arguments: &Arguments) -> ExitCode {
     let threads = arguments
         .threads
         .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get));
@@ -136,7 +141,7 @@ fn many(arguments: &Arguments) -> ExitCode {
             if seed >= end {
                 return;
             }
-            let report = run_checked(seed, arguments);
+            let report = run_checked::<P>(seed, arguments);
             let Ok(mut done) = done.lock() else { return };
             done.summary.merge(&report.summary);
             done.seeds += 1;
@@ -155,12 +160,12 @@ fn many(arguments: &Arguments) -> ExitCode {
         });
     });
     let Ok(done) = done.into_inner() else { return ExitCode::FAILURE };
-    finish(&done, arguments, begun)
+    finish::<P>(&done, arguments, begun)
 }
 
 /// Runs a seed, some seeds twice.
-fn run_checked(seed: u64, arguments: &Arguments) -> Report {
-    let run = if arguments.cluster { cluster::run::run } else { run };
+fn run_checked<P: Plan>(seed: u64, arguments: &Arguments) -> Report {
+    let run = |seed, told| P::of_seed(seed).run(seed, told);
     let twice = arguments.twice_every > 0 && seed.is_multiple_of(arguments.twice_every);
     let mut report = run(seed, false);
     if twice && run(seed, false).trace != report.trace {
@@ -190,7 +195,7 @@ fn progress(done: &Done, of: u64, begun: Instant) {
     );
 }
 
-fn finish(done: &Done, arguments: &Arguments, begun: Instant) -> ExitCode {
+fn finish<P: Plan>(done: &Done, arguments: &Arguments, begun: Instant) -> ExitCode {
     show_summary(&done.summary);
     let real_s = begun.elapsed().as_secs_f64();
     let simulated_s = done.summary.simulated_ms() as f64 / 1_000.0;
@@ -214,7 +219,7 @@ fn finish(done: &Done, arguments: &Arguments, begun: Instant) -> ExitCode {
     if !more.is_empty() {
         say!("others: {}", more.join(" "));
     }
-    show_failed(report, arguments);
+    show_failed::<P>(report, arguments);
     ExitCode::FAILURE
 }
 
@@ -240,7 +245,7 @@ fn show_violations(report: &Report) {
 }
 
 /// Shrinks the plan, tells the last events, and says how to see them again.
-fn show_failed(report: &Report, arguments: &Arguments) {
+fn show_failed<P: Plan>(report: &Report, arguments: &Arguments) {
     let seed = report.seed;
     say!("seed {seed} failed:");
     show_violations(report);
@@ -249,19 +254,18 @@ fn show_failed(report: &Report, arguments: &Arguments) {
         command += &format!(" --bug {}", bug.name());
     }
     if arguments.cluster {
-        say!("replay: {command} --cluster\n\nits last events:");
-        return tell(&cluster::run::run(seed, true), arguments);
+        command += " --cluster";
     }
     say!("replay: {command}{}", reduce_option(&arguments.reduce));
     let (reductions, told) = if arguments.no_shrink {
-        let plan = reduced(seed, &arguments.reduce);
-        (arguments.reduce.clone(), run_plan(seed, plan, true))
+        let report = reduced::<P>(seed, &arguments.reduce).run(seed, true);
+        (arguments.reduce.clone(), report)
     } else {
-        let shrunk = shrink(seed, &arguments.reduce, report);
+        let shrunk = shrink::<P>(seed, &arguments.reduce, report);
         say!("\nits plan, shrunk in {} runs:", shrunk.runs);
         (shrunk.reductions, shrunk.report)
     };
-    say!("{:#?}\n\nits last events:", reduced(seed, &reductions));
+    say!("{:#?}\n\nits last events:", reduced::<P>(seed, &reductions));
     tell(&told, arguments);
     say!("\nseed {seed}, shrunk, fails like this:");
     show_violations(&told);

@@ -88,7 +88,7 @@ pub struct SimCore {
     /// A write or sync of its disk failed in this life: it must give up.
     pub disk_failed: bool,
     /// Failed writes and syncs that were noticed so far.
-    pub disk_failures: u64,
+    disk_failures: u64,
 }
 
 impl SimCore {
@@ -103,6 +103,14 @@ impl SimCore {
             self.turns_coming_ns.push(at_ns);
         }
         !comes
+    }
+
+    /// An operation of its disk is complete: from a failed write on it must give up.
+    pub fn note_failures(&mut self) {
+        let counters = &self.disk.counters;
+        let failed = counters.write_errors + counters.sync_errors + counters.file_errors;
+        self.disk_failed |= failed > self.disk_failures;
+        self.disk_failures = failed;
     }
 
     /// A turn has come. False where it is void, since an earlier one was wanted meanwhile.

@@ -1,5 +1,7 @@
 //! Ways to make a plan smaller, by name: what shrinking tries, and what the command that replays a shrunk plan says.
 
+use crate::cluster::plan::ClusterPlan;
+use crate::run::Report;
 use crate::swarm::Swarm;
 use core::fmt;
 use core::str::FromStr;
@@ -25,8 +27,7 @@ macro_rules! reductions {
                 match self { $(Self::$reduction => $name,)+ }
             }
 
-            /// Makes the plan smaller.
-            pub fn apply(self, plan: &mut Swarm) {
+            fn apply(self, plan: &mut Swarm) {
                 match self {
                     $(Self::$reduction => {
                         let change: fn(&mut Swarm) = $change;
@@ -39,6 +40,9 @@ macro_rules! reductions {
 }
 
 reductions! {
+    ThreeNodes "three-nodes" |_| {},
+    TwoNodes "two-nodes" |_| {},
+    NoChanges "no-changes" |_| {},
     HalfTime "half-time" |plan| plan.active_ms = (plan.active_ms / 2).max(ACTIVE_MS_MIN),
     FirstQueue "first-queue" |plan| plan.queues.truncate(1),
     LastQueue "last-queue" |plan| { let last = plan.queues.len() - 1; plan.queues.drain(..last); },
@@ -60,6 +64,12 @@ reductions! {
     NoDisconnects "no-disconnects" |plan| plan.faults.disconnect_ms = 0,
     NoDamage "no-damage" |plan| plan.faults.damage_ms = 0,
     NoFailures "no-failures" |plan| plan.faults.failure_ms = 0,
+    NoKillsOfAll "no-kills-of-all" |_| {},
+    NoCuts "no-cuts" |_| {},
+    NoResets "no-resets" |_| {},
+    NoSlowNet "no-slow-net" |_| {},
+    NoWallOffsets "no-wall-offsets" |_| {},
+    NoDrift "no-drift" |_| {},
     OneCore "one-core" |plan| plan.shape.cores = 1,
     TwoCores "two-cores" |plan| plan.shape.cores = plan.shape.cores.min(2),
     OneShard "one-shard" |plan| {
@@ -110,11 +120,78 @@ impl FromStr for Reduction {
     }
 }
 
+/// A run before it happens, of one node or of several.
+pub trait Plan: fmt::Debug + Sized {
+    /// That of a seed.
+    fn of_seed(seed: u64) -> Self;
+    /// Makes it smaller.
+    fn reduce(&mut self, reduction: Reduction);
+    /// Runs it. With `told`, the last events are kept in words.
+    fn run(self, seed: u64, told: bool) -> Report;
+}
+
+impl Plan for Swarm {
+    fn of_seed(seed: u64) -> Self {
+        Self::of_seed(seed)
+    }
+
+    fn reduce(&mut self, reduction: Reduction) {
+        reduction.apply(self);
+    }
+
+    fn run(self, seed: u64, told: bool) -> Report {
+        crate::run::run_plan(seed, self, told)
+    }
+}
+
+impl Plan for ClusterPlan {
+    fn of_seed(seed: u64) -> Self {
+        Self::of_seed(seed)
+    }
+
+    fn reduce(&mut self, reduction: Reduction) {
+        reduction.apply(&mut self.swarm);
+        let faults = &mut self.faults;
+        match reduction {
+            Reduction::ThreeNodes => self.nodes = self.nodes.min(3),
+            Reduction::TwoNodes => {
+                self.nodes = self.nodes.min(2);
+                // With one of two gone nobody knows what is right.
+                (faults.damage_ms, faults.wall_jump_ms) = (0, 0);
+            }
+            Reduction::NoChanges => self.change_ms = 0,
+            Reduction::NoKills => faults.kill_ms = 0,
+            Reduction::NoKillsOfAll => faults.kill_all_ms = 0,
+            Reduction::NoStops => faults.stop_ms = 0,
+            Reduction::NoCuts => faults.cut_ms = 0,
+            Reduction::NoResets => faults.reset_ms = 0,
+            Reduction::NoPauses => faults.pause_ms = 0,
+            Reduction::NoWallJumps => faults.wall_jump_ms = 0,
+            Reduction::NoWallOffsets => faults.wall_offset_ms = 0,
+            Reduction::NoDrift => faults.drift_ppm = 0,
+            Reduction::NoHangs => faults.disk_hang_ms = 0,
+            Reduction::NoSlowDisk => faults.disk_slow_ppm = 0,
+            Reduction::NoSlowNet => faults.net_slow_ppm = 0,
+            Reduction::NoSlowMesh => faults.mesh_slow_ppm = 0,
+            Reduction::NoFullRings => faults.mesh_stall_ms = 0,
+            Reduction::NoDisconnects => faults.disconnect_ms = 0,
+            Reduction::NoDamage => faults.damage_ms = 0,
+            Reduction::NoFailures => faults.failure_ms = 0,
+            Reduction::NoFullDisk => faults.disk_full_ms = 0,
+            _ => {}
+        }
+    }
+
+    fn run(self, seed: u64, told: bool) -> Report {
+        crate::cluster::run::run_plan(seed, self, told)
+    }
+}
+
 /// The plan of a seed, made smaller.
 #[must_use]
-pub fn reduced(seed: u64, reductions: &[Reduction]) -> Swarm {
-    let mut plan = Swarm::of_seed(seed);
-    reductions.iter().for_each(|reduction| reduction.apply(&mut plan));
+pub fn reduced<P: Plan>(seed: u64, reductions: &[Reduction]) -> P {
+    let mut plan = P::of_seed(seed);
+    reductions.iter().for_each(|reduction| plan.reduce(*reduction));
     plan
 }
 
@@ -122,14 +199,16 @@ pub fn reduced(seed: u64, reductions: &[Reduction]) -> Swarm {
 mod tests {
     use super::*;
 
+    fn changes<P: Plan>(reduction: Reduction) -> bool {
+        let text = |seed, reductions: &[Reduction]| format!("{:?}", reduced::<P>(seed, reductions));
+        (0..300).any(|seed| text(seed, &[reduction]) != text(seed, &[]))
+    }
+
     #[test]
     fn names_are_read_back_and_each_reduction_reduces_some_plan() {
         for reduction in Reduction::ALL {
             assert_eq!(reduction.to_string().parse(), Ok(*reduction));
-            let reduces = (0..300).any(|seed| {
-                let small = reduced(seed, &[*reduction]);
-                format!("{small:?}") != format!("{:?}", Swarm::of_seed(seed))
-            });
+            let reduces = changes::<Swarm>(*reduction) || changes::<ClusterPlan>(*reduction);
             assert!(reduces, "{reduction} changes nothing");
         }
         assert!("no-such-thing".parse::<Reduction>().is_err());

@@ -105,6 +105,7 @@ fn run_node(seed: u64, plan: Swarm, told: bool) -> Report {
         plan,
     };
     let (end, mut violations) = outcome(|| run.go());
+    run.faults.close(&mut run.history);
     // A promise that was broken on the way says more than that the run came to no good end.
     let mut judged = checkers::check(&run.plan, &run.history, &run.world.clocks, end.as_ref());
     judged.append(&mut violations);

@@ -1,8 +1,8 @@
 //! Makes the plan of a failing seed smaller, as long as it fails in the same way: what is left is what the failure needs.
 //! The same seed is always shrunk in the same way, and within a number of runs.
 
-use crate::reduce::{Reduction, reduced};
-use crate::run::{Report, run_plan};
+use crate::reduce::{Plan, Reduction, reduced};
+use crate::run::Report;
 
 /// Runs that shrinking takes at most.
 const RUNS_MAX: usize = 300;
@@ -20,7 +20,7 @@ pub struct Shrunk {
 
 /// Shrinks the plan of a seed that failed like `failed`, already reduced by `given`.
 #[must_use]
-pub fn shrink(seed: u64, given: &[Reduction], failed: &Report) -> Shrunk {
+pub fn shrink<P: Plan>(seed: u64, given: &[Reduction], failed: &Report) -> Shrunk {
     let checker = failed.violations.first().map(|violation| violation.checker);
     let mut reductions = given.to_vec();
     let mut runs = 0;
@@ -29,12 +29,12 @@ pub fn shrink(seed: u64, given: &[Reduction], failed: &Report) -> Shrunk {
         for reduction in Reduction::ALL {
             // Halving is worth it as long as it works.
             loop {
-                let before = format!("{:?}", reduced(seed, &reductions));
+                let before = format!("{:?}", reduced::<P>(seed, &reductions));
                 reductions.push(*reduction);
-                let plan = reduced(seed, &reductions);
+                let plan: P = reduced(seed, &reductions);
                 let fails = format!("{plan:?}") != before && runs < RUNS_MAX && {
                     runs += 1;
-                    run_plan(seed, plan, false).violations.iter().any(|v| Some(v.checker) == checker)
+                    plan.run(seed, false).violations.iter().any(|v| Some(v.checker) == checker)
                 };
                 if !fails {
                     reductions.pop();
@@ -44,6 +44,6 @@ pub fn shrink(seed: u64, given: &[Reduction], failed: &Report) -> Shrunk {
             }
         }
     }
-    let report = run_plan(seed, reduced(seed, &reductions), true);
+    let report = reduced::<P>(seed, &reductions).run(seed, true);
     Shrunk { reductions, report, runs }
 }

@@ -2,12 +2,8 @@
 
 use crate::checkers::Case;
 use crate::facts::{Action, Delivery, Message};
-use crate::history::Call;
 use overtake_base::{MessageId, Receipt, UnixMillis};
-use overtake_wire::message::{Delay, Request, Response, Settled};
-
-/// Longest time for which a receive that nobody is there to take may be under way, in nanoseconds.
-const LOST_RECEIVE_NS: u64 = 60_000_000_000;
+use overtake_wire::message::{Delay, Settled};
 
 /// A stretch of time in which a message certainly was visible.
 #[derive(Clone, Copy, Debug)]
@@ -24,28 +20,27 @@ pub struct Stay {
     pub known_ns: u64,
 }
 
-/// All stays of a queue's messages; none where messages were brought back from the dead, which moves them.
+/// All stays of a queue's messages, but for what was brought back from the dead, which moves it.
 #[must_use]
 pub fn stays(case: &Case<'_>) -> Vec<Stay> {
-    if case.queue.redriven {
-        return Vec::new();
-    }
-    let lost = lost_receives(case);
     let undisturbed = |stay: &Stay, from_ns: u64, to_ns: u64| {
         stay.from <= stay.to
-            && (!case.history.lossy || case.history.was_well(from_ns, to_ns))
-            && !lost.iter().any(|start| (from_ns.saturating_sub(LOST_RECEIVE_NS)..=to_ns).contains(start))
+            && (!case.history.lossy || case.history.was_steady(from_ns, to_ns))
+            // What is taken back leaves no trace in the deliveries.
+            && !case.queue.lost.iter().any(|lost| lost.may_hold(stay.level, from_ns, to_ns))
     };
     let mut all = Vec::new();
     for message in case.queue.messages.values() {
+        let moved = |delivery: &Delivery<'_>| case.queue.may_be_redriven(message, delivery);
         if let Some(first) = message.deliveries.first().filter(|first| first.delivered.deliveries == 1)
+            && !moved(first)
             && let Some(stay) = first_stay(message, first)
         {
-            let from_ns = message.tries.iter().map(|attempt| attempt.call.start_ns).min().unwrap_or(0);
-            all.extend(Some(stay).filter(|stay| undisturbed(stay, from_ns, first.end_ns)));
+            all.extend(Some(stay).filter(|stay| undisturbed(stay, message.first_try_ns(), first.end_ns)));
         }
         for pair in message.deliveries.windows(2) {
-            let follows = pair[1].delivered.deliveries == pair[0].delivered.deliveries + 1;
+            let follows =
+                pair[1].delivered.deliveries == pair[0].delivered.deliveries + 1 && !moved(&pair[1]);
             if let Some(stay) = follows.then(|| later_stay(case, message, &pair[0], &pair[1])).flatten() {
                 all.extend(
                     Some(stay).filter(|stay| undisturbed(stay, pair[0].call.start_ns, pair[1].end_ns)),
@@ -54,20 +49,6 @@ pub fn stays(case: &Case<'_>) -> Vec<Stay> {
         }
     }
     all
-}
-
-/// Receives whose messages may have been taken back: that leaves no trace in the deliveries.
-fn lost_receives(case: &Case<'_>) -> Vec<u64> {
-    let turned_back = |call: &Call| {
-        case.history.little_room
-            && matches!(call.answer(), Some((_, Response::Received { messages })) if messages.is_empty())
-    };
-    let receives = case.queue.calls.iter().filter(|call| {
-        matches!(call.request, Request::Receive(_)) && (call.answer().is_none() || turned_back(call))
-    });
-    let cancels =
-        case.history.calls.iter().filter(|call| matches!(call.request, Request::CancelReceive { .. }));
-    receives.map(|call| call.start_ns).chain(cancels.map(|call| call.start_ns)).collect()
 }
 
 fn stay(ended_by: &Delivery<'_>, from: UnixMillis, known_ns: u64) -> Stay {

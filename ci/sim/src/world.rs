@@ -4,6 +4,7 @@ use crate::clocks::Clocks;
 use crate::events::Events;
 use crate::node::{NodeShape, SimNode};
 use crate::tale::{Tale, short};
+use crate::ways::{Slowness, Way, Ways};
 use bytes::Bytes;
 use overtake_base::random::Random;
 use overtake_base::{CoreId, NodeId, Now, ShardId};
@@ -61,8 +62,7 @@ pub struct World {
     /// Which core each open session is on.
     sessions: BTreeMap<SessionId, usize>,
     next_session: u64,
-    /// Latest arrival of each ordered way, so that nothing overtakes on it.
-    ways: BTreeMap<(u8, u64, u64), u64>,
+    ways: Ways,
     trace: u64,
     events: u64,
     /// Set to count disk operations down to a [`Notice::CrashDue`].
@@ -75,14 +75,12 @@ pub struct World {
     served: bool,
     /// Shards found to be after a restart what they were before.
     pub digests_compared: u64,
-    /// Longest additional way of a mesh message, in nanoseconds, and how often one has it.
-    pub mesh_slow: (u64, u32),
-    /// Longest additional way between a client and its core, in nanoseconds, and how often a frame has it.
-    pub link_slow: (u64, u32),
+    /// How much longer the way between two cores is.
+    pub mesh_slow: Slowness,
+    /// How long the way between a client and its core is instead.
+    pub link_slow: Slowness,
     /// Spells in which something was held up, for whoever judges what came in time.
     pub held_up: Vec<(u64, u64)>,
-    /// Frames between clients and cores that took the long way.
-    pub slow_frames: u64,
     /// What the node's clocks can have shown.
     pub clocks: Clocks,
     /// The last events in words.
@@ -103,14 +101,13 @@ impl World {
             random: Random::new(seed, "world"),
             sessions: BTreeMap::new(),
             next_session: 0,
-            ways: BTreeMap::new(),
+            ways: Ways::default(),
             trace: 0,
             events: 0,
             crash_at_operation: None,
-            mesh_slow: (0, 0),
-            link_slow: (0, 0),
+            mesh_slow: Slowness::default(),
+            link_slow: Slowness::default(),
             held_up: Vec::new(),
-            slow_frames: 0,
             expected_digests: Vec::new(),
             digests_compared: 0,
             starts: 0,
@@ -177,7 +174,7 @@ impl World {
     }
 
     fn gone(&mut self) -> Vec<SessionId> {
-        self.ways.clear();
+        self.ways = Ways::default();
         core::mem::take(&mut self.sessions).into_keys().collect()
     }
 
@@ -208,7 +205,7 @@ impl World {
         self.tale
             .tell(self.time_ns, || format!("{session:?} on core {core} asks {request}: {}", short(body)));
         let delay_ns = self.client_delay_ns();
-        let at = self.arrival(0, session.0, 0, delay_ns);
+        let at = self.arrival(Way::ToCore(session), delay_ns);
         self.schedule(at, Happening::ToCore { core, life, session, frame });
         true
     }
@@ -251,11 +248,7 @@ impl World {
             Happening::Turn { core, life } if alive(life) => self.turn(core),
             Happening::Disk { core, life, operation } if alive(life) => {
                 if let Some(completion) = self.node.cores[core].disk.complete(operation) {
-                    let slot = &mut self.node.cores[core];
-                    let counters = &slot.disk.counters;
-                    let failed = counters.write_errors + counters.sync_errors + counters.file_errors;
-                    slot.disk_failed |= failed > slot.disk_failures;
-                    slot.disk_failures = failed;
+                    self.node.cores[core].note_failures();
                     self.deliver(core, Event::Disk(completion));
                 }
             }
@@ -318,11 +311,11 @@ impl World {
 
     fn carry_out(&mut self, core: usize, output: Output) {
         let life = self.node.life;
-        let own = Address { node: NodeId(1), core: CoreId(core as u16) };
+        let own = address(core);
         match output {
             Output::Frame { session, frame } => {
                 let delay_ns = self.client_delay_ns();
-                let at = self.arrival(1, session.0, 0, delay_ns);
+                let at = self.arrival(Way::ToClient(session), delay_ns);
                 let frame = frame.slice(size_of::<u32>()..);
                 self.schedule(at, Happening::ToClient { core, life, session, frame });
             }
@@ -331,9 +324,8 @@ impl World {
             }
             Output::Mesh { to, message } => {
                 let delay_ns = self.mesh_delay_ns();
-                let to = to.core.0;
-                let at = self.arrival(2, core as u64, u64::from(to), delay_ns);
-                let (to, message) = (usize::from(to), Box::new(message));
+                let at = self.arrival(Way::Ring(own, to), delay_ns);
+                let (to, message) = (usize::from(to.core.0), Box::new(message));
                 self.schedule(at, Happening::Mesh { to, life, from: own, message });
             }
             Output::Disk(operation) => {
@@ -401,8 +393,7 @@ impl World {
 
     /// The ways from one core to another are full until a virtual time: what is sent waits, in order.
     pub fn stall(&mut self, from: usize, to: usize, until_ns: u64) {
-        let way = self.ways.entry((2, from as u64, to as u64)).or_default();
-        *way = (*way).max(until_ns);
+        self.ways.arrival(Way::Ring(address(from), address(to)), until_ns);
         self.held_up.push((self.time_ns, until_ns));
     }
 
@@ -413,25 +404,22 @@ impl World {
     }
 
     fn client_delay_ns(&mut self) -> u64 {
-        let (slow_ns, slow_ppm) = self.link_slow;
-        if !self.random.chance_ppm(slow_ppm) {
-            return CLIENT_DELAY_NS;
+        match self.link_slow.draw(&mut self.random) {
+            0 => CLIENT_DELAY_NS,
+            slow_ns => {
+                self.held_up.push((self.time_ns, self.time_ns + slow_ns));
+                slow_ns
+            }
         }
-        self.slow_frames += 1;
-        self.held_up.push((self.time_ns, self.time_ns + slow_ns));
-        slow_ns
     }
 
     fn mesh_delay_ns(&mut self) -> u64 {
-        let (slow_ns, slow_ppm) = self.mesh_slow;
-        MESH_DELAY_NS + if self.random.chance_ppm(slow_ppm) { slow_ns } else { 0 }
+        MESH_DELAY_NS + self.mesh_slow.draw(&mut self.random)
     }
 
-    /// When something that sets out now arrives on an ordered way.
-    fn arrival(&mut self, kind: u8, from: u64, to: u64, delay_ns: u64) -> u64 {
-        let way = self.ways.entry((kind, from, to)).or_default();
-        *way = (*way).max(self.time_ns + self.random.below(delay_ns));
-        *way
+    /// When something that sets out now arrives.
+    fn arrival(&mut self, way: Way, delay_ns: u64) -> u64 {
+        self.ways.arrival(way, self.time_ns + self.random.below(delay_ns))
     }
 
     fn note(&mut self, what: u64) {
@@ -465,4 +453,8 @@ impl World {
             self.expected_digests.clear();
         }
     }
+}
+
+fn address(core: usize) -> Address {
+    Address { node: NodeId(1), core: CoreId(core as u16) }
 }

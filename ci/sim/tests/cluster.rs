@@ -95,7 +95,7 @@ impl Client {
     fn ask(&mut self, body: &Request) -> Response {
         self.request += 1;
         let wanted = self.request;
-        assert!(self.world.send(self.session, wanted, body));
+        assert!(self.world.send(self.session, wanted, body).is_some());
         loop {
             match self.world.next_notice() {
                 Some(Notice::Response { session, request, response })
@@ -422,7 +422,7 @@ fn waiters_wake_across_nodes_and_follow_their_home() {
         let waits: Vec<SessionId> = (0..3).map(|node| client.world.connect_to(node)).collect();
         for session in &waits {
             let receive = Receive { wait_s: 20, ..Receive::new("work") };
-            assert!(client.world.send(*session, 1, &Request::Receive(receive)));
+            assert!(client.world.send(*session, 1, &Request::Receive(receive)).is_some());
         }
         client.pass(500);
         if seed % 2 == 0 {
@@ -517,7 +517,7 @@ fn a_leader_that_leads_again_does_not_wait_for_what_it_proposed_before() {
         for n in 0..50 {
             let messages = vec![EnqueueMessage { body: "lost".into(), ..EnqueueMessage::default() }];
             let request = Request::Enqueue { queue: "work".into(), messages };
-            assert!(client.world.send(client.session, 1_000 + n, &request));
+            assert!(client.world.send(client.session, 1_000 + n, &request).is_some());
             client.pass(1);
         }
         client.pass(3_000);

@@ -129,7 +129,7 @@ fn one_id_with_several_keys_at_once_is_stored_once() {
     for seed in 0..60 {
         let mut client = Client::new(seed, 3, SHARDS);
         window(&mut client, 600);
-        client.world.mesh_slow = (2_000_000, 300_000);
+        client.world.mesh_slow.set(2_000_000, 300_000);
         let keys = [None, Some("a"), Some("b"), Some("c"), Some("d"), Some("e"), None, Some("a")];
         let sent: Vec<u64> = keys
             .iter()
@@ -157,7 +157,7 @@ fn one_key_with_several_ids_at_once_is_stored_once() {
     for seed in 0..60 {
         let mut client = Client::new(seed, 3, SHARDS);
         window(&mut client, 600);
-        client.world.mesh_slow = (2_000_000, 300_000);
+        client.world.mesh_slow.set(2_000_000, 300_000);
         let ids: Vec<Option<u128>> = (0..10).map(|n| (n % 5 < 4).then_some(n)).collect();
         let sent: Vec<u64> = ids
             .iter()
@@ -286,7 +286,7 @@ fn each_message_of_a_batch_has_its_own_outcome_where_there_is_little_room() {
 fn a_new_queue_is_never_called_deleted() {
     for seed in 0..60 {
         let mut client = Client::new(seed, 3, SHARDS);
-        client.world.mesh_slow = (2_000_000, 300_000);
+        client.world.mesh_slow.set(2_000_000, 300_000);
         let sent: Vec<u64> = (0..12)
             .map(|n| {
                 let request = enqueue(vec![message(&client, Some(n), Some("k").filter(|_| n % 2 == 0))]);

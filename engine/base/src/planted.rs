@@ -115,6 +115,10 @@ bugs! {
     NoReserve "reserve-ignored",
     /// A waiting receive is not told what becomes visible.
     LostWakeUp "lost-wake-up",
+    /// Of receives that wait the one that came last is served first.
+    LastWaiterFirst "last-waiter-served-first",
+    /// Buckets of rates fill twice as fast.
+    RateDoubled "twice-the-rate",
     /// What a receive claimed and did not get stays claimed.
     ClaimKept "claim-never-given-back",
     /// A summary of a shard replaces a newer one.

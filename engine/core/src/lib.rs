@@ -84,7 +84,7 @@ use crate::time::NodeClocks;
 use crate::view::HeadView;
 use overtake_base::hash::Map;
 use overtake_base::random::Random;
-use overtake_base::{CoreId, MessageId, Now, QueueId, ShardId, UnixMillis};
+use overtake_base::{CoreId, MessageId, NodeId, Now, QueueId, ShardId, UnixMillis};
 use overtake_queue::answer::EnqueueOutcome;
 use overtake_queue::scheduler::Scheduler;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -358,6 +358,17 @@ impl Core {
     #[must_use]
     pub fn knows_all_leaders(&self) -> bool {
         self.hidden.is_empty() && self.leader_of(ShardId::DIRECTORY).is_some()
+    }
+
+    /// Shards whose leader this core does not know or cannot reach, with what it has heard: term and leader.
+    #[must_use]
+    pub fn leaders_missed(&self) -> Vec<(ShardId, u64, Option<NodeId>)> {
+        let all = (0..self.config.shards).map(ShardId).chain([ShardId::DIRECTORY]);
+        let missed = all.filter(|shard| self.leader_of(*shard).is_none());
+        missed
+            .map(|shard| (shard, self.leaders.of(shard)))
+            .map(|(shard, (term, node))| (shard, term, node))
+            .collect()
     }
 
     /// True where this core answers requests.

@@ -86,7 +86,7 @@ impl Core {
             tenant: tenant.clone(),
             wanted: Wanted { max: receive.max, ceiling: ceiling.map(Level) },
             queue,
-            arrival: operation,
+            arrival: if is_planted(Bug::LastWaiterFirst) { !operation } else { operation },
             deadline_ns,
             receive,
             pulls: Vec::new(),

@@ -5,6 +5,7 @@
 
 use crate::scheduler::LevelSet;
 use overtake_base::codec::{Malformed, Reader, Writer};
+use overtake_base::planted::{Bug, is_planted};
 use overtake_base::queue_config::RateCaps;
 use overtake_base::{Level, UnixMillis};
 use std::collections::BTreeMap;
@@ -89,7 +90,8 @@ impl TokenBucket {
 
     fn fill(&mut self, now: UnixMillis) {
         let full = self.full();
-        let gained = i128::from(now.since(self.filled_at)) * i128::from(self.per_s);
+        let times = if is_planted(Bug::RateDoubled) { 2 } else { 1 };
+        let gained = i128::from(now.since(self.filled_at)) * i128::from(self.per_s) * times;
         self.tokens = full.min(self.tokens + gained);
         self.filled_at = self.filled_at.max(now);
     }

@@ -21,12 +21,15 @@ pub(super) fn check(case: &Case<'_>, found: &mut Found) {
     }
 }
 
+/// A redrive may give another level.
 fn check_level(case: &Case<'_>, message: &Message<'_>, found: &mut Found) {
-    if case.queue.redriven {
-        return;
-    }
-    let levels = message.deliveries.iter().map(|delivery| delivery.delivered.priority);
-    for level in levels.chain(message.dead.map(|dead| dead.priority)) {
+    let first = message.deliveries.iter().filter(|delivery| !case.queue.may_be_redriven(message, delivery));
+    let dead = message.dead.filter(|dead| {
+        case.queue.redriven_from_ns == u64::MAX
+            || !case.queue.may_be_dead_after(message, dead.deliveries.saturating_sub(1))
+    });
+    let levels = first.map(|delivery| delivery.delivered.priority).chain(dead.map(|dead| dead.priority));
+    for level in levels {
         if u32::from(level) != message.made.message.priority {
             found.add(format!("{} came at level {level}, not {}", message.id, message.made.message.priority));
         }

@@ -8,7 +8,9 @@ pub(super) fn check(case: &Case<'_>, found: &mut Found) {
     for message in case.queue.messages.values() {
         let last = message.deliveries.last().map_or(0, |delivery| delivery.delivered.deliveries);
         // A redriven message's attempts start anew, while its deliveries go on counting.
-        if !case.queue.redriven && last > max {
+        let redriven =
+            message.deliveries.last().is_some_and(|last| case.queue.may_be_redriven(message, last));
+        if !redriven && last > max {
             found.add(format!("{} was delivered {last} times, {max} are allowed", message.id));
         }
         check_dead(case, message, last, max, found);
@@ -18,8 +20,15 @@ pub(super) fn check(case: &Case<'_>, found: &mut Found) {
 fn check_dead(case: &Case<'_>, message: &Message<'_>, last: u32, max: u32, found: &mut Found) {
     let Some(dead) = message.dead else { return };
     let expires = dead.last_error == "expired" || dead.history.iter().any(|(_, what)| what == "expired");
-    if !case.queue.redriven && !expires && dead.deliveries != max {
-        found.add(format!("{} died after {} deliveries, not {max}", message.id, dead.deliveries));
+    // Each time that it was brought back it died of as many.
+    let redriven = case.queue.redriven_from_ns < u64::MAX;
+    let can_expire = case.queue.plan.dead_letter_expired && message.can_expire(case.queue.plan);
+    let right = match redriven {
+        true => can_expire || dead.deliveries >= max && dead.deliveries.is_multiple_of(max),
+        false => dead.deliveries == max,
+    };
+    if !expires && !right {
+        found.add(format!("{} died after {} deliveries, {max} are allowed", message.id, dead.deliveries));
     }
     if expires && !case.queue.plan.dead_letter_expired {
         found.add(format!("{} died by expiry in a queue that drops what expires", message.id));

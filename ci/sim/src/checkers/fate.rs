@@ -3,7 +3,8 @@
 
 use super::{Case, Found};
 use crate::facts::{Action, Message};
-use overtake_wire::message::{Request, Settled};
+use crate::history::Call;
+use overtake_wire::message::{Request, Response, Settled};
 use std::collections::BTreeSet;
 
 pub(super) fn check(case: &Case<'_>, found: &mut Found) {
@@ -15,22 +16,13 @@ pub(super) fn check(case: &Case<'_>, found: &mut Found) {
             found.add(format!("{id} is there twice at the end"));
         }
     }
-    let purges = |dead: bool| {
-        case.queue.calls.iter().any(|call| match call.request {
-            Request::Purge { .. } => !dead,
-            Request::DlqPurge { .. } => dead,
-            _ => false,
-        })
-    };
-    let (purged, dead_purged) = (purges(false), purges(true));
     for message in case.queue.messages.values() {
         let is_there = there.contains(&message.id);
         check_gone(message, is_there, found);
         let accepted = message.named || message.stored().is_some();
-        let may_be_gone = message.settles.iter().any(|s| s.action == Action::Ack && s.may_be_ok())
+        let may_be_gone = message.may_be_acked()
             || message.cancels.iter().any(|(_, done)| *done != Some(false))
-            || purged
-            || dead_purged && may_be_dead(case, message)
+            || case.queue.calls.iter().any(|call| may_purge(case, call, message))
             || may_expire(case, message);
         if accepted && !is_there && !may_be_gone {
             found.add(format!("{} was accepted and is lost", message.id));
@@ -58,18 +50,31 @@ fn check_gone(message: &Message<'_>, is_there: bool, found: &mut Found) {
     }
 }
 
+/// Whether a call may have purged a message: one that was there then and was not seen later.
+fn may_purge(case: &Case<'_>, call: &Call, message: &Message<'_>) -> bool {
+    let of_dead = match call.request {
+        Request::Purge { .. } => false,
+        Request::DlqPurge { .. } => true,
+        _ => return false,
+    };
+    let end_ns = match call.answer() {
+        Some((_, Response::Refused(refusal))) if !refusal.stored_unknown => return false,
+        Some((end_ns, Response::Purged { .. })) => end_ns,
+        _ => u64::MAX,
+    };
+    message.first_try_ns() < end_ns
+        && message.deliveries.iter().all(|delivery| delivery.call.start_ns <= end_ns)
+        && (!of_dead || may_be_dead(case, message))
+}
+
 fn may_be_dead(case: &Case<'_>, message: &Message<'_>) -> bool {
-    case.queue.unseen
-        || can_expire(case, message)
-        || message.deliveries.len() >= case.queue.plan.max_deliveries as usize
+    let seen = message.deliveries.last().map_or(0, |last| last.delivered.deliveries);
+    // What was lost between nodes leaves no call to count.
+    let unseen = if case.history.lossy { u32::MAX } else { case.queue.lost.len() as u32 };
+    case.queue.may_be_dead_after(message, seen.saturating_add(unseen))
 }
 
 /// Dead letters do not expire.
 fn may_expire(case: &Case<'_>, message: &Message<'_>) -> bool {
-    can_expire(case, message) && !case.queue.plan.dead_letter_expired
-}
-
-fn can_expire(case: &Case<'_>, message: &Message<'_>) -> bool {
-    const LONGER_THAN_ANY_RUN_MS: u64 = 100_000_000;
-    message.made.message.expires_in_s.is_some() || case.queue.plan.retention_ms < LONGER_THAN_ANY_RUN_MS
+    message.can_expire(case.queue.plan) && !case.queue.plan.dead_letter_expired
 }

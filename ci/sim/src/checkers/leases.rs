@@ -2,7 +2,8 @@
 
 use super::{Case, Found};
 use crate::facts::{Action, Delivery, Message};
-use overtake_wire::message::{Request, Response, Settled};
+use crate::lost::LostReceive;
+use overtake_wire::message::Settled;
 
 pub(super) fn check(case: &Case<'_>, found: &mut Found) {
     for message in case.queue.messages.values() {
@@ -12,9 +13,7 @@ pub(super) fn check(case: &Case<'_>, found: &mut Found) {
         for pair in message.deliveries.windows(2) {
             check_next(case, message, &pair[0], &pair[1], found);
         }
-        if !case.queue.unseen {
-            check_no_gap(case, message, found);
-        }
+        check_no_gap(case, message, found);
         check_accepted(case, message, found);
         check_rejected(case, message, found);
     }
@@ -85,40 +84,27 @@ fn held_until(case: &Case<'_>, message: &Message<'_>, lease: &Delivery<'_>) -> u
     }
 }
 
+/// A delivery that nobody saw was to a receive that may have had it; each has a message once. Between nodes, one lost its
+/// lease when something was wrong.
 fn check_no_gap(case: &Case<'_>, message: &Message<'_>, found: &mut Found) {
-    for (place, delivery) in message.deliveries.iter().enumerate() {
-        if delivery.delivered.deliveries as usize != place + 1
-            && !may_have_been_taken_back(case, message, delivery)
-        {
-            found.add(format!(
-                "{}: delivery {} is the {}. one that anybody saw, though none was lost",
-                message.id,
-                delivery.delivered.deliveries,
-                place + 1
-            ));
-            return;
+    let (mut number, mut from_ns) = (0, message.first_try_ns());
+    for delivery in &message.deliveries {
+        let (deliveries, level) = (delivery.delivered.deliveries, delivery.delivered.priority);
+        let unseen = deliveries.saturating_sub(number + 1);
+        if unseen > 0 && (!case.history.lossy || case.history.was_steady(from_ns, delivery.end_ns)) {
+            // A redrive may have changed its level meanwhile.
+            let level = if case.queue.redriven_from_ns < delivery.end_ns { 0 } else { level };
+            let may_have = |lost: &&LostReceive<'_>| lost.may_count(level, from_ns, delivery.end_ns);
+            let lost = case.queue.lost.iter().filter(may_have).count();
+            if unseen as usize > lost {
+                found.add(format!(
+                    "{}: delivery {deliveries} follows {number} of those that anybody saw, though {lost} can have been lost",
+                    message.id
+                ));
+            }
         }
+        (number, from_ns) = (deliveries, delivery.call.start_ns);
     }
-}
-
-/// What a cancelled receive gets is given back, and what comes to a client that does not read. That is lost where the process ends first, and comes too late where the
-/// disk hangs for longer than the lease: then the delivery counts, and nobody saw it.
-fn may_have_been_taken_back(case: &Case<'_>, message: &Message<'_>, seen: &Delivery<'_>) -> bool {
-    let from_ns = message.tries.iter().map(|attempt| attempt.call.start_ns).min().unwrap_or(0);
-    let cancels = || {
-        let calls = case.history.calls.iter();
-        calls.filter(|call| matches!(call.request, Request::CancelReceive { .. })).map(|call| call.start_ns)
-    };
-    let disturbed = !case.history.outages.is_empty() || case.plan.faults.disk_hang_ms > 0;
-    disturbed
-        && case.queue.calls.iter().any(|call| {
-            let Some((end_ns, Response::Received { messages })) = call.answer() else { return false };
-            messages.is_empty()
-                && call.start_ns < seen.end_ns
-                && from_ns < end_ns
-                && (case.history.little_room
-                    || cancels().any(|at_ns| (call.start_ns..=end_ns).contains(&at_ns)))
-        })
 }
 
 /// What was accepted was the current lease's receipt then.
@@ -179,15 +165,20 @@ fn check_rejected(case: &Case<'_>, message: &Message<'_>, found: &mut Found) {
         let Some((end_ns, _)) = settle.call.answer() else { continue };
         let number = settle.receipt.deliveries;
         let lease = message.deliveries.iter().find(|delivery| delivery.delivered.deliveries == number);
-        // Any other use of the receipt may have ended the lease, or shortened it.
-        let alone = message.settles_of(number).count() == 1;
+        // Another use of the receipt may have ended the lease before.
+        let ended = message.settles_of(number).any(|other| {
+            other.may_be_ok()
+                && !matches!(other.action, Action::Extend { .. })
+                && other.call.start_ns < end_ns
+        });
         if let Some(lease) = lease
-            && alone
-            && case.clocks.high(end_ns) < lease.delivered.lease_expires_at
+            && !ended
+            && let until = held_until(case, message, lease)
+            && case.clocks.high(end_ns).0 < until
         {
             found.add(format!(
-                "{:?} of {} was {outcome:?} though the lease runs until {}",
-                settle.action, settle.receipt, lease.delivered.lease_expires_at
+                "{:?} of {} was {outcome:?} though the lease runs until {until} ms",
+                settle.action, settle.receipt
             ));
         }
     }

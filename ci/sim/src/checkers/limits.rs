@@ -3,7 +3,7 @@
 use super::{Case, Found};
 use crate::facts::{Action, Message};
 use crate::history::Call;
-use overtake_wire::message::{ErrorCode, Request, Response, Settled};
+use overtake_wire::message::{ErrorCode, Request, Response, Settled, Stats};
 
 pub(super) fn check(case: &Case<'_>, found: &mut Found) {
     let depths = depths(case);
@@ -13,7 +13,7 @@ pub(super) fn check(case: &Case<'_>, found: &mut Found) {
             Some((_, Response::Stats(stats))) => {
                 let depth: u64 = stats.visible.iter().chain(&stats.delayed).chain(&stats.leased).sum();
                 // The auditor takes the limit away before it looks.
-                if depth > *most && case.history.calls_before_end(call) && is_one_moment(case, call) {
+                if depth > *most + came_meanwhile(case, call, stats) && case.history.calls_before_end(call) {
                     found.add(format!("{depth} messages in a queue of at most {most}"));
                 }
             }
@@ -28,17 +28,32 @@ pub(super) fn check(case: &Case<'_>, found: &mut Found) {
     }
 }
 
-/// What several shards told is true of one moment only where nothing came between. What a redrive brings back over
-/// several shards is accounted for by each shard alone, and can exceed the depth: a fault that is known.
-fn is_one_moment(case: &Case<'_>, stats: &Call) -> bool {
-    let end_ns = stats.answer().map_or(u64::MAX, |(end_ns, _)| end_ns);
-    let overlaps = |call: &&&Call| {
-        matches!(call.request, Request::Enqueue { .. })
-            && call.start_ns <= end_ns
-            && call.answer().is_none_or(|(answered_ns, _)| answered_ns >= stats.start_ns)
-    };
-    case.queue.plan.shards == 1
-        || !case.queue.redriven && !case.queue.calls.iter().any(|call| overlaps(&call))
+/// What several shards told is true of one moment only where nothing came between: what was enqueued or brought back
+/// from the dead meanwhile may be where room was only made after that was counted.
+fn came_meanwhile(case: &Case<'_>, call: &Call, stats: &Stats) -> u64 {
+    if case.queue.plan.shards == 1 {
+        return 0;
+    }
+    let end_ns = call.answer().map_or(u64::MAX, |(end_ns, _)| end_ns);
+    let enqueued = case.queue.calls.iter().filter_map(|other| match &other.request {
+        Request::Enqueue { messages, .. } if overlaps(other, call.start_ns, end_ns) => {
+            Some(messages.len() as u64)
+        }
+        _ => None,
+    });
+    let redriven_before = case.queue.calls.iter().filter_map(|other| match other.answer() {
+        Some((before_ns, Response::Stats(before))) if before_ns <= call.start_ns => {
+            Some(before.totals.redriven)
+        }
+        _ => None,
+    });
+    let redriven = stats.totals.redriven.saturating_sub(redriven_before.max().unwrap_or(0));
+    enqueued.sum::<u64>() + redriven
+}
+
+/// Whether a call may have done something between two times.
+fn overlaps(call: &Call, from_ns: u64, to_ns: u64) -> bool {
+    call.start_ns <= to_ns && call.answer().is_none_or(|(answered_ns, _)| answered_ns >= from_ns)
 }
 
 /// Every depth that was ever configured or asked for.
@@ -59,10 +74,12 @@ fn check_refused(case: &Case<'_>, call: &Call, end_ns: u64, least: u64, found: &
     let unknown: u64 = case.queue.calls.iter().map(|other| unknown_messages(other, end_ns)).sum();
     // Over several shards a message is let in before its shard finds it to be a repeat, or its disk to be full: until then it
     // takes room, and what comes after it does not wait for that.
-    let overlaps = |other: &&&Call| {
-        other.start_ns <= end_ns && other.answer().is_none_or(|(answered_ns, _)| answered_ns >= call.start_ns)
-    };
-    let not_stored: usize = case.queue.calls.iter().filter(overlaps).map(|other| not_stored(other)).sum();
+    let others = case
+        .queue
+        .calls
+        .iter()
+        .filter(|other| case.queue.plan.shards > 1 && overlaps(other, call.start_ns, end_ns));
+    let not_stored: usize = others.map(|other| not_stored(other)).sum();
     if there + unknown + (not_stored as u64) < least {
         found.add(format!(
             "refused for depth from {} to {end_ns} ns, though {there} messages at most were there and {least} fit",
@@ -82,10 +99,13 @@ fn not_stored(call: &Call) -> usize {
 }
 
 fn may_be_there(message: &Message<'_>, call: &Call, end_ns: u64) -> bool {
-    let gone = |settle: &crate::facts::Settle<'_>| {
+    let acked = message.settles.iter().any(|settle| {
         settle.action == Action::Ack && settle.outcome == Some(Settled::Ok) && settle.end_ns() < call.start_ns
-    };
-    message.tries.iter().any(|attempt| attempt.call.start_ns <= end_ns) && !message.settles.iter().any(gone)
+    });
+    let cancelled = message.cancels.iter().any(|(cancel, done)| {
+        *done == Some(true) && cancel.answer().is_some_and(|(answered_ns, _)| answered_ns < call.start_ns)
+    });
+    message.first_try_ns() <= end_ns && !acked && !cancelled
 }
 
 fn unknown_messages(call: &Call, end_ns: u64) -> u64 {

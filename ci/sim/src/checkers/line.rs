@@ -1,4 +1,5 @@
-//! Receives wait in one line: nobody who came clearly later is served something that an earlier one still waits for.
+//! Receives wait in one line on each node: nobody who came clearly later is served something that an earlier one still waits
+//! for. Where the leader of a shard changes, waiters line up anew at whoever leads then.
 
 use super::{Case, Found};
 use crate::history::Call;
@@ -10,14 +11,6 @@ const CLEARLY_NS: u64 = 300 * NANOS_PER_MS;
 const NANOS_PER_S: u64 = 1_000_000_000;
 
 pub(super) fn check(case: &Case<'_>, found: &mut Found) {
-    // The line is promised for each node; between nodes, waiters whose queue's home moves line up anew where it is then.
-    if case.history.lossy {
-        return;
-    }
-    // What a cap holds back may become free for someone with another ceiling; a cancelled receive leaves the line.
-    if case.queue.plan.capped || case.plan.work.cancel_receive_ppm > 0 {
-        return;
-    }
     let receives: Vec<(&Call, &Receive, u64, u8)> = case
         .queue
         .calls
@@ -34,10 +27,11 @@ pub(super) fn check(case: &Case<'_>, found: &mut Found) {
         let passed = receives.iter().find(|(earlier, receive, end_ns, _)| {
             let waits_until_ns = earlier.start_ns + u64::from(receive.wait_s) * NANOS_PER_S;
             receive.wait_s > 0
+                && earlier.node == later.node
                 && earlier.start_ns + CLEARLY_NS < later.start_ns
                 && later_end_ns + CLEARLY_NS < (*end_ns).min(waits_until_ns)
                 && receive.max_priority.is_none_or(|ceiling| u32::from(*level) <= ceiling)
-                && case.history.was_well(earlier.start_ns, *end_ns)
+                && case.history.was_steady(earlier.start_ns, later_end_ns + CLEARLY_NS)
         });
         if let Some((earlier, receive, end_ns, _)) = passed {
             found.add(format!(

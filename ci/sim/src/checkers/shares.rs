@@ -40,16 +40,15 @@ pub(super) fn check(case: &Case<'_>, found: &mut Found) {
 /// Messages, at most, of leases that may have been taken back since nobody was there any more to have them: what was
 /// chosen and did not come is owed again.
 fn undone(case: &Case<'_>) -> u64 {
-    let may_be_cut = case.history.lossy || case.history.little_room || case.plan.work.cancel_receive_ppm > 0;
-    let receives = case.queue.calls.iter().filter_map(|call| match (&call.request, call.answer()) {
-        (Request::Receive(receive), None) => Some(receive),
-        (Request::Receive(receive), Some((_, Response::Received { messages }))) => {
-            (may_be_cut && messages.is_empty()).then_some(receive)
+    let lost = case.queue.lost.iter().map(|lost| lost.receive);
+    // Between nodes the first leases of a receive may be lost, and others come.
+    let cut = case.queue.calls.iter().filter_map(|call| match (&call.request, call.answer()) {
+        (Request::Receive(receive), Some((end_ns, _))) if case.history.lossy => {
+            (!case.history.was_steady(call.start_ns, end_ns)).then_some(receive)
         }
-        (Request::Receive(receive), Some(_)) => may_be_cut.then_some(receive),
         _ => None,
     });
-    receives.map(|receive| u64::from(receive.max)).sum()
+    lost.chain(cut).map(|receive| u64::from(receive.max)).sum()
 }
 
 #[derive(Default)]

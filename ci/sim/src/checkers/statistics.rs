@@ -125,14 +125,15 @@ fn check_answered(case: &Case<'_>, totals: &Totals, found: &mut Found) {
         answer => answer.is_some(),
     };
     let sure = case.queue.reborn.is_empty() && case.queue.calls.iter().all(known);
-    // A lease that was lost between nodes is counted and reached nobody; so is one that ran out before it was taken back
-    // from a client that reads too slowly, or wanted it no more.
-    let unseen = if case.history.lossy {
-        totals.deliveries.saturating_sub(delivered)
-    } else if case.history.little_room || case.plan.work.cancel_receive_ppm > 0 {
-        totals.deliveries.saturating_sub(delivered).min(totals.lease_expirations)
+    // A lease that was lost between nodes is counted and reached nobody, which needs a disturbance; so is one that ran out
+    // before it was taken back from a client that reads too slowly, or wanted it no more.
+    let excess = totals.deliveries.saturating_sub(delivered);
+    let begun_ns = case.queue.calls.first().map_or(0, |call| call.start_ns);
+    let unseen = if case.history.lossy && !case.history.was_steady(begun_ns, u64::MAX) {
+        excess
     } else {
-        0
+        let lost: u64 = case.queue.lost.iter().map(|lost| u64::from(lost.receive.max)).sum();
+        excess.min(totals.lease_expirations).min(lost)
     };
     let delivered = delivered + unseen;
     if sure && (totals.enqueued, totals.acked, totals.deliveries) != (stored, acked, delivered) {

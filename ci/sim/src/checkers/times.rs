@@ -1,7 +1,7 @@
 //! Nothing comes before its time, and nothing after its time to live.
 
 use super::{Case, Found};
-use crate::facts::{Action, Message};
+use crate::facts::{Action, Delivery, Message};
 use overtake_base::UnixMillis;
 use overtake_wire::message::{Delay, Settled};
 
@@ -10,10 +10,7 @@ pub(super) fn check(case: &Case<'_>, found: &mut Found) {
         check_enqueued_at(case, message, found);
         check_delay(message, found);
         check_release_delay(case, message, found);
-        // A redrive makes a message visible anew.
-        if !case.queue.redriven {
-            check_time_to_live(case, message, found);
-        }
+        check_time_to_live(case, message, found);
     }
 }
 
@@ -56,7 +53,9 @@ fn check_release_delay(case: &Case<'_>, message: &Message<'_>, found: &mut Found
         let next = settle.receipt.deliveries + 1;
         let next = message.deliveries.iter().find(|delivery| delivery.delivered.deliveries == next);
         // A dead letter that is redriven does not wait for a delay that it never got.
-        if let Some(next) = next.filter(|next| next.leased_at < back && !case.queue.redriven) {
+        let too_early =
+            |next: &&Delivery<'_>| next.leased_at < back && !case.queue.may_be_redriven(message, next);
+        if let Some(next) = next.filter(too_early) {
             found
                 .add(format!("{} was given back until {back}, but leased at {}", message.id, next.leased_at));
         }
@@ -66,7 +65,9 @@ fn check_release_delay(case: &Case<'_>, message: &Message<'_>, found: &mut Found
 fn check_time_to_live(case: &Case<'_>, message: &Message<'_>, found: &mut Found) {
     let made = &message.made.message;
     let ttl_ms = made.expires_in_s.map_or(case.queue.plan.retention_ms, |s| s * 1_000);
-    for delivery in &message.deliveries {
+    // A redrive makes a message visible anew.
+    let first = message.deliveries.iter().filter(|delivery| !case.queue.may_be_redriven(message, delivery));
+    for delivery in first {
         let enqueued_at = delivery.delivered.enqueued_at;
         let visible_at_once = match made.delay {
             Delay::None | Delay::AfterS(0) => true,

@@ -14,8 +14,8 @@ const DUE_MS: u64 = 1_000;
 const WOKEN_MS: u64 = 500;
 
 pub(super) fn check(case: &Case<'_>, found: &mut Found) {
-    // A cap holds back what is visible, and a cancelled receive is answered with nothing.
-    if case.queue.plan.capped || case.plan.work.cancel_receive_ppm > 0 {
+    // A cap holds back what is visible.
+    if case.queue.plan.capped {
         return;
     }
     let stays = stays(case);

@@ -7,7 +7,6 @@ use crate::node::SimNode;
 use overtake_base::{CoreId, NodeId, ShardId};
 use overtake_core::{Address, Event, SessionId};
 use overtake_queue::members::{MemberState, Members, REPLICAS};
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 impl ClusterWorld {
@@ -22,7 +21,6 @@ impl ClusterWorld {
         let mut node = SimNode::of_cluster(seed, self.shape.clone(), NodeId(id), Vec::new());
         node.members = Some(members);
         self.nodes.push(node);
-        self.paused_until_ns.push(0);
         self.gone.push(false);
         let cores = self.shape.cores;
         let address =
@@ -128,7 +126,7 @@ impl ClusterWorld {
     }
 
     /// How the replicas of a shard are.
-    fn words_of(&self, shard: ShardId) -> String {
+    pub(super) fn words_of(&self, shard: ShardId) -> String {
         let cores = self.nodes.iter().enumerate();
         let cores = cores.flat_map(|(place, node)| node.cores.iter().map(move |slot| (place, slot)));
         let all = cores.filter_map(|(place, slot)| Some((place, slot.core.as_ref()?)));
@@ -136,25 +134,6 @@ impl ClusterWorld {
             all.flat_map(|(place, core)| core.groups_in_words().into_iter().map(move |words| (place, words)));
         let of_it = words.filter(|(_, (of, _))| *of == shard);
         of_it.map(|(place, (_, words))| format!("\n    on node {}: {words}", place + 1)).collect()
-    }
-
-    /// The groups of shards that nobody leads.
-    pub(super) fn leaderless(&self) -> String {
-        let cores = || {
-            self.nodes
-                .iter()
-                .enumerate()
-                .flat_map(|(place, node)| node.cores.iter().map(move |slot| (place, slot)))
-        };
-        let all = || cores().filter_map(|(place, slot)| Some((place, slot.core.as_ref()?)));
-        let led: BTreeSet<ShardId> =
-            all().flat_map(|(_, core)| core.leads()).map(|(shard, _)| shard).collect();
-        let words = all()
-            .flat_map(|(place, core)| core.groups_in_words().into_iter().map(move |words| (place, words)));
-        let stuck = words.filter(|(_, (shard, _))| !led.contains(shard));
-        stuck
-            .map(|(place, (shard, words))| format!("\n    shard {shard} on node {}: {words}", place + 1))
-            .collect()
     }
 
     /// An end is gone for good.
@@ -170,9 +149,9 @@ impl ClusterWorld {
         }
     }
 
-    /// Whether a node was told of another.
-    pub(super) fn knows(&self, node: usize, other: NodeId) -> bool {
-        let first = self.nodes[node].cores.first().and_then(|slot| slot.core.as_ref());
-        first.is_none_or(|core| core.members().nodes.contains_key(&other))
+    /// Whether a core was told of another node: before that it takes no link with it.
+    pub(super) fn knows(&self, own: Address, other: NodeId) -> bool {
+        let slot = &self.nodes[own.node.0 as usize - 1].cores[usize::from(own.core.0)];
+        slot.core.as_ref().is_none_or(|core| core.members().nodes.contains_key(&other))
     }
 }

@@ -3,8 +3,9 @@
 use super::plan::ClusterFaults;
 use super::world::{ClusterWorld, READING_ERROR_MS};
 use crate::arena::Arena;
+use crate::disk::Failure;
 use crate::disk::damage::Damage;
-use crate::faults::TIMERS_FROM;
+use crate::faults::{FULL_NS_MAX, MESH_SLOW_NS, ROOM_BYTES_MAX, STALL_NS_MAX, TIMERS_FROM, kinds};
 use crate::history::{History, Outage};
 use crate::workload::Workload;
 use overtake_base::random::Random;
@@ -19,9 +20,7 @@ const AIMED_OPERATIONS: u64 = 12;
 /// Nodes of one run at most; the timers of a kind are numbered by node.
 const NODES_MAX: u64 = 16;
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u64)]
-enum Kind {
+kinds! {
     Kill,
     KillAll,
     Stop,
@@ -36,24 +35,11 @@ enum Kind {
     Disconnect,
     Damage,
     Look,
+    MeshStall,
+    Failure,
+    Full,
+    Room,
 }
-
-const KINDS: [Kind; 14] = [
-    Kind::Kill,
-    Kind::KillAll,
-    Kind::Stop,
-    Kind::StopLook,
-    Kind::Restart,
-    Kind::Cut,
-    Kind::Heal,
-    Kind::Reset,
-    Kind::Pause,
-    Kind::WallJump,
-    Kind::Hang,
-    Kind::Disconnect,
-    Kind::Damage,
-    Kind::Look,
-];
 
 /// How often each thing happened.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
@@ -64,10 +50,14 @@ pub struct ClusterCounters {
     pub cuts: u64,
     pub resets: u64,
     pub pauses: u64,
+    pub core_pauses: u64,
+    pub mesh_stalls: u64,
     pub wall_jumps: u64,
     pub hangs: u64,
     pub disconnects: u64,
     pub damages: u64,
+    pub ends_for_failures: u64,
+    pub full_disks: u64,
 }
 
 /// See the module's text.
@@ -81,7 +71,8 @@ pub struct Faults {
     /// What happened.
     pub counters: ClusterCounters,
     over: bool,
-    /// What a disk that hung when the faults were over had been given by then comes at this virtual time at the latest.
+    /// What a disk that hung or a ring that was full when the faults were over had been given by then comes at this virtual
+    /// time at the latest.
     pub hangs_until_ns: u64,
 }
 
@@ -122,13 +113,14 @@ impl Faults {
 
     /// Sets the first times.
     pub fn begin(&mut self, world: &mut ClusterWorld) {
-        world.net_slow = (20 * NANOS_PER_MS, self.plan.net_slow_ppm);
+        world.net_slow.set(20 * NANOS_PER_MS, self.plan.net_slow_ppm);
+        world.mesh_slow.set(MESH_SLOW_NS, self.plan.mesh_slow_ppm);
         for slot in world.nodes.iter_mut().flat_map(|node| &mut node.cores) {
             slot.disk.profile.slow_ppm = self.plan.disk_slow_ppm;
             slot.disk.profile.slow_ns = 200 * NANOS_PER_MS;
         }
-        for kind in KINDS {
-            self.again(kind, world);
+        for kind in Kind::ALL {
+            self.again(*kind, world);
         }
     }
 
@@ -145,7 +137,10 @@ impl Faults {
             Kind::Hang => plan.disk_hang_ms,
             Kind::Disconnect => plan.disconnect_ms,
             Kind::Damage => plan.damage_ms,
-            Kind::StopLook | Kind::Restart | Kind::Heal | Kind::Look => 0,
+            Kind::MeshStall => plan.mesh_stall_ms,
+            Kind::Failure => plan.failure_ms,
+            Kind::Full => plan.disk_full_ms,
+            Kind::StopLook | Kind::Restart | Kind::Heal | Kind::Look | Kind::Room => 0,
         }
     }
 
@@ -166,7 +161,7 @@ impl Faults {
         history: &mut History,
     ) -> Result<(), String> {
         let Some(number) = number.checked_sub(TIMERS_FROM) else { return Ok(()) };
-        let Some(kind) = KINDS.get((number / NODES_MAX) as usize).copied() else { return Ok(()) };
+        let Some(kind) = Kind::ALL.get((number / NODES_MAX) as usize).copied() else { return Ok(()) };
         let node = (number % NODES_MAX) as usize;
         if self.over && !matches!(kind, Kind::StopLook | Kind::Restart | Kind::Look) {
             return Ok(());
@@ -204,11 +199,28 @@ impl Faults {
                 world.reset_one();
             }
             Kind::Pause if world.nodes[any].is_running() => {
-                self.counters.pauses += 1;
                 self.outage(world);
                 let until_ns = world.time_ns() + self.random.below(self.plan.pause_ms_max * NANOS_PER_MS);
-                world.pause(any, until_ns);
+                let one = self.plan.core_pauses && self.random.below(2) == 0;
+                let core = one.then(|| self.a_core(any, world));
+                match core {
+                    Some(_) => self.counters.core_pauses += 1,
+                    None => self.counters.pauses += 1,
+                }
+                world.pause(any, core, until_ns);
             }
+            Kind::Failure => {
+                let failure = Failure::ALL[self.random.below(4) as usize];
+                let core = self.a_core(any, world);
+                world.nodes[any].cores[core].disk.fails_next = Some(failure);
+                let now_ns = world.time_ns();
+                world.tale.tell(now_ns, || {
+                    format!("node {} core {core}: the next operation fails: {failure:?}", any + 1)
+                });
+            }
+            Kind::Full => self.fill(any, world),
+            Kind::Room => make_room(node, world),
+            Kind::MeshStall if world.nodes[any].is_running() => self.stall(any, world, history),
             Kind::WallJump => {
                 self.counters.wall_jumps += 1;
                 // A minority: of three clocks two that agree are right.
@@ -221,9 +233,8 @@ impl Faults {
                 self.counters.hangs += 1;
                 self.outage(world);
                 let until_ns = world.time_ns() + self.random.below(self.plan.disk_hang_ms_max * NANOS_PER_MS);
-                let cores = &mut world.nodes[any].cores;
-                let core = self.random.below(cores.len() as u64) as usize;
-                cores[core].disk.hangs_until_ns = until_ns;
+                let core = self.a_core(any, world);
+                world.nodes[any].cores[core].disk.hangs_until_ns = until_ns;
             }
             Kind::Disconnect => {
                 self.counters.disconnects += 1;
@@ -238,9 +249,13 @@ impl Faults {
 
     /// The operation that a kill was aimed at is under way.
     pub fn crash_due(&mut self, world: &mut ClusterWorld, work: &mut Workload, history: &mut History) {
-        if let Some((node, _)) = world.crash_at_operation.take()
-            && (!self.over || world.damaged == Some(node))
-        {
+        let Some((node, _)) = world.crash_at_operation.take() else { return };
+        if world.failed.take() == Some(node) {
+            self.counters.ends_for_failures += 1;
+            make_room(node, world);
+            return self.kill(node, world, work, history);
+        }
+        if !self.over || world.damaged == Some(node) {
             if !self.over && self.plan.kill_all_ms > 0 && self.random.below(3) == 0 {
                 self.counters.kills_of_all += 1;
                 return (0..world.nodes.len()).for_each(|node| self.kill(node, world, work, history));
@@ -263,6 +278,36 @@ impl Faults {
         self.restart_later(node, world);
     }
 
+    fn a_core(&mut self, node: usize, world: &ClusterWorld) -> usize {
+        self.random.below(world.nodes[node].cores.len() as u64) as usize
+    }
+
+    /// A node's disks have next to no room for a while.
+    fn fill(&mut self, node: usize, world: &mut ClusterWorld) {
+        if is_full(node, world) {
+            return;
+        }
+        self.counters.full_disks += 1;
+        self.outage(world);
+        for slot in &mut world.nodes[node].cores {
+            slot.disk.limit(self.random.below(ROOM_BYTES_MAX));
+        }
+        let now_ns = world.time_ns();
+        world.tale.tell(now_ns, || format!("the disks of node {} are full", node + 1));
+        set(world, self.random.below(FULL_NS_MAX), Kind::Room, node);
+    }
+
+    fn stall(&mut self, node: usize, world: &mut ClusterWorld, history: &mut History) {
+        let (from, to) = (self.a_core(node, world), self.a_core(node, world));
+        if from != to {
+            self.counters.mesh_stalls += 1;
+            let (from_ns, to_ns) = (world.time_ns(), world.time_ns() + self.random.below(STALL_NS_MAX));
+            world.stall(node, from, to, to_ns);
+            history.outages.push(Outage { from_ns, to_ns });
+            self.hangs_until_ns = self.hangs_until_ns.max(to_ns);
+        }
+    }
+
     /// A node loses its power, and its disk is not what it was when it comes back. One at a time: the atlas of what can be
     /// survived is one replica of each shard.
     fn damage(&mut self, node: usize, world: &mut ClusterWorld, work: &mut Workload, history: &mut History) {
@@ -276,7 +321,7 @@ impl Faults {
         let mut any = false;
         for _ in 0..=self.random.below(3) {
             let damage = self.plan.damage.unwrap_or(Damage::ALL[self.random.below(5) as usize]);
-            let core = self.random.below(world.nodes[node].cores.len() as u64) as usize;
+            let core = self.a_core(node, world);
             if let Some(what) = world.nodes[node].cores[core].disk.damage(damage) {
                 any = true;
                 let now_ns = world.time_ns();
@@ -287,6 +332,11 @@ impl Faults {
             self.counters.damages += 1;
             world.damaged = Some(node);
         }
+    }
+
+    /// The run is over, whatever is still wrong.
+    pub fn close(&mut self, history: &mut History) {
+        history.outages.extend(self.outage_from_ns.take().map(Outage::from_on));
     }
 
     /// True while a node does what it does before it stops.
@@ -353,8 +403,9 @@ impl Faults {
     /// Looks whether an outage is over.
     fn look(&mut self, world: &mut ClusterWorld, history: &mut History) {
         let Some(from_ns) = self.outage_from_ns else { return };
-        if world.is_well() && world.unsettled().is_none() && self.asked_to_stop_ns.iter().all(Option::is_none)
-        {
+        let full = (0..world.nodes.len()).any(|node| is_full(node, world));
+        let stopping = self.asked_to_stop_ns.iter().any(Option::is_some);
+        if world.is_well() && world.unsettled().is_none() && !stopping && !full {
             self.outage_from_ns = None;
             history.outages.push(Outage { from_ns, to_ns: world.time_ns() });
         } else {
@@ -368,11 +419,14 @@ impl Faults {
         if world.crash_at_operation.is_some_and(|(_, left)| left > 0) {
             world.crash_at_operation = None;
         }
-        world.net_slow = (0, 0);
+        world.net_slow.set(0, 0);
+        world.mesh_slow.set(0, 0);
         world.heal();
         for node in 0..world.nodes.len() {
-            world.pause(node, 0);
+            world.pause(node, None, 0);
+            make_room(node, world);
             for slot in &mut world.nodes[node].cores {
+                slot.disk.fails_next = None;
                 slot.disk.profile.slow_ppm = 0;
                 let hangs_until_ns = core::mem::take(&mut slot.disk.hangs_until_ns);
                 self.hangs_until_ns = self.hangs_until_ns.max(hangs_until_ns);
@@ -382,6 +436,18 @@ impl Faults {
                 world.start(node);
             }
         }
+    }
+}
+
+fn is_full(node: usize, world: &ClusterWorld) -> bool {
+    world.nodes[node].cores.iter().any(|slot| slot.disk.is_limited())
+}
+
+fn make_room(node: usize, world: &mut ClusterWorld) {
+    if is_full(node, world) {
+        let now_ns = world.time_ns();
+        world.tale.tell(now_ns, || format!("the disks of node {} have room", node + 1));
+        world.nodes[node].cores.iter_mut().for_each(|slot| slot.disk.make_room());
     }
 }
 

@@ -42,6 +42,12 @@ pub struct ClusterFaults {
     /// A node stands still.
     pub pause_ms: u64,
     pub pause_ms_max: u64,
+    /// One core of a node stands still as often as the whole node.
+    pub core_pauses: bool,
+    /// How often a message between two cores of a node takes longer, in parts per million.
+    pub mesh_slow_ppm: u32,
+    /// A ring between two cores of a node is full.
+    pub mesh_stall_ms: u64,
     pub wall_jump_ms: u64,
     /// How far wall clocks are off, and how far monotonic clocks drift, at most.
     pub wall_offset_ms: u64,
@@ -55,6 +61,10 @@ pub struct ClusterFaults {
     pub damage_ms: u64,
     /// The kind of damage; none = any.
     pub damage: Option<Damage>,
+    /// An operation of a disk fails.
+    pub failure_ms: u64,
+    /// A node's disks are full for a while.
+    pub disk_full_ms: u64,
 }
 
 impl ClusterPlan {
@@ -96,8 +106,14 @@ impl ClusterPlan {
             disk_slow_ppm: of(&[0, 0, 5_000]) as u32,
             net_slow_ppm: of(&[0, 0, 5_000, 100_000]) as u32,
             disconnect_ms: of(&[0, 0, 2_000]),
+            // Drawn below.
+            core_pauses: false,
+            mesh_slow_ppm: 0,
+            mesh_stall_ms: 0,
             damage_ms: 0,
             damage: None,
+            failure_ms: 0,
+            disk_full_ms: 0,
         };
         let mut faults = if calm { ClusterFaults::default() } else { faults };
         let nodes = of(&[3, 3, 3, 3, 2, 4, 5]) as usize;
@@ -126,6 +142,21 @@ impl ClusterPlan {
         if change_ms > 0 {
             // A wall clock that jumps on a minority: who that is changes.
             faults.wall_jump_ms = 0;
+        }
+        if !calm && swarm.shape.cores > 1 {
+            // From a stream of its own, so that the rest of a seed's plan is what it was without.
+            let mut random = Random::new(seed, "faults between cores");
+            let mut of = |choices: &[u64]| choices[random.below(choices.len() as u64) as usize];
+            faults.core_pauses = of(&[0, 0, 1]) == 1;
+            faults.mesh_slow_ppm = of(&[0, 0, 20_000, 300_000]) as u32;
+            faults.mesh_stall_ms = of(&[0, 0, 3_000]);
+        }
+        if !calm {
+            let mut random = Random::new(seed, "cluster disks");
+            let mut of = |choices: &[u64]| choices[random.below(choices.len() as u64) as usize];
+            faults.failure_ms = of(&[0, 0, 0, 0, 4_000]);
+            faults.disk_full_ms = of(&[0, 0, 0, 0, 5_000]);
+            swarm.faults.disk_full_ms = faults.disk_full_ms;
         }
         Self { nodes, swarm, faults, change_ms }
     }

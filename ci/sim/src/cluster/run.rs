@@ -47,7 +47,12 @@ pub struct ClusterRun {
 /// Runs a seed. With `told`, the last events are kept in words.
 #[must_use]
 pub fn run(seed: u64, told: bool) -> Report {
-    let plan = ClusterPlan::of_seed(seed);
+    run_plan(seed, ClusterPlan::of_seed(seed), told)
+}
+
+/// The same by a plan that was made smaller.
+#[must_use]
+pub fn run_plan(seed: u64, plan: ClusterPlan, told: bool) -> Report {
     let mut world = ClusterWorld::new(seed, plan.nodes, &plan.swarm.shape);
     world.tale.wanted = told;
     let mut run = ClusterRun {
@@ -64,6 +69,8 @@ pub fn run(seed: u64, told: bool) -> Report {
         plan,
     };
     let (end, mut violations) = outcome(|| run.go());
+    run.faults.close(&mut run.history);
+    run.history.elected_ns.clone_from(&run.world.watch.elected_ns);
     // A promise that was broken on the way says more than that the run came to no good end.
     let mut judged = checkers::check(&run.plan.swarm, &run.history, &run.world.clocks, end.as_ref());
     judged.append(&mut violations);
@@ -174,10 +181,14 @@ impl ClusterRun {
             cuts,
             resets,
             pauses,
+            core_pauses,
+            mesh_stalls,
             wall_jumps,
             hangs,
             disconnects,
             damages,
+            ends_for_failures,
+            full_disks,
         } = self.faults.counters;
         let OperatorCounters { added, drained, undone, removed, replaced, rebalanced } =
             self.operator.counters;
@@ -188,10 +199,16 @@ impl ClusterRun {
             ("ways cut", cuts),
             ("streams reset", resets),
             ("nodes that stood still", pauses),
+            ("cores that stood still", core_pauses),
+            ("full rings between cores", mesh_stalls),
+            ("slow messages between cores", self.world.mesh_slow.times),
+            ("slow messages between nodes", self.world.net_slow.times),
             ("jumps of the wall clock", wall_jumps),
             ("hanging disks", hangs),
             ("clients that went away", disconnects),
             ("disks damaged", damages),
+            ("nodes that gave up since an operation of a disk failed", ends_for_failures),
+            ("full disks", full_disks),
             ("journals given up", self.world.given_up),
             ("nodes added", added),
             ("nodes drained", drained),
@@ -205,7 +222,7 @@ impl ClusterRun {
             ("streams broken", self.world.net.broken),
             ("messages between nodes", self.world.messages),
             ("replicas rebuilt from snapshots", self.world.rebuilt),
-            ("terms with a leader", self.world.watch.elections),
+            ("terms with a leader", self.world.watch.elected_ns.len() as u64),
             ("states compared", self.world.watch.compared),
             ("simulated milliseconds", self.world.time_ns() / NANOS_PER_MS),
             ("events", self.world.events),

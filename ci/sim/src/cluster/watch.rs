@@ -21,16 +21,16 @@ pub struct Watch {
     seen: BTreeMap<(usize, usize), BTreeMap<u16, u64>>,
     /// States that were the same on another replica or in another life.
     pub compared: u64,
-    /// Terms with a leader.
-    pub elections: u64,
+    /// When terms got their leaders: virtual times.
+    pub elected_ns: Vec<u64>,
 }
 
 impl Watch {
     /// Looks at a core after its turn. What is wrong, if anything.
-    pub fn look(&mut self, node: usize, core: usize, value: &Core) -> Option<String> {
+    pub fn look(&mut self, node: usize, core: usize, now_ns: u64, value: &Core) -> Option<String> {
         for (shard, term) in value.leads() {
             let known = self.leaders.entry((shard.0, term)).or_insert_with(|| {
-                self.elections += 1;
+                self.elected_ns.push(now_ns);
                 node
             });
             if *known != node {

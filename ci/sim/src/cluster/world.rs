@@ -5,8 +5,10 @@ use super::watch::Watch;
 use crate::arena::Arena;
 use crate::clocks::Clocks;
 use crate::events::Events;
+use crate::faults::{FAILURE_NAME, NO_ROOM};
 use crate::node::{NodeShape, SimNode};
 use crate::tale::{Tale, short};
+use crate::ways::{Slowness, Way, Ways};
 use crate::world::Notice;
 use bytes::Bytes;
 use overtake_base::random::Random;
@@ -116,15 +118,14 @@ pub struct ClusterWorld {
     random: Random,
     sessions: BTreeMap<SessionId, At>,
     next_session: u64,
-    /// Latest arrival of each ordered way, so that nothing overtakes on it.
-    ways: BTreeMap<(u8, u64, u64), u64>,
+    ways: Ways,
     trace: u64,
     /// Events so far.
     pub events: u64,
-    /// Nodes do not run before these virtual times.
-    pub(super) paused_until_ns: Vec<u64>,
-    /// Longest additional way between nodes, in nanoseconds, and how often a message has it.
-    pub net_slow: (u64, u32),
+    /// How much longer the way between two nodes is.
+    pub net_slow: Slowness,
+    /// The same between two cores of a node.
+    pub mesh_slow: Slowness,
     /// What the nodes' clocks can have shown.
     pub clocks: Clocks,
     /// The last events in words.
@@ -141,6 +142,8 @@ pub struct ClusterWorld {
     pub given_up: u64,
     /// The node whose disk was damaged and is not repaired yet: it may give up at any time.
     pub damaged: Option<usize>,
+    /// The node that gave up since its disk failed, or was full when it started: its process is about to end.
+    pub failed: Option<usize>,
     /// Nodes that are gone for good.
     pub gone: Vec<bool>,
     /// Nodes that know that they were removed: their processes are about to end.
@@ -183,7 +186,6 @@ impl ClusterWorld {
             })
             .collect();
         let mut world = Self {
-            paused_until_ns: vec![0; nodes.len()],
             gone: vec![false; nodes.len()],
             leaving: Vec::new(),
             shape: shape.clone(),
@@ -199,10 +201,11 @@ impl ClusterWorld {
             random: Random::new(seed, "world"),
             sessions: BTreeMap::new(),
             next_session: 0,
-            ways: BTreeMap::new(),
+            ways: Ways::default(),
             trace: 0,
             events: 0,
-            net_slow: (0, 0),
+            net_slow: Slowness::default(),
+            mesh_slow: Slowness::default(),
             clocks: Clocks::of_cluster(READING_ERROR_MS),
             tale: Tale::default(),
             fatal: None,
@@ -211,6 +214,7 @@ impl ClusterWorld {
             rebuilt: 0,
             given_up: 0,
             damaged: None,
+            failed: None,
             crash_at_operation: None,
             gave_up_ns: None,
         };
@@ -235,7 +239,6 @@ impl ClusterWorld {
         self.nodes[node].start(self.time_ns);
         self.note_start(node);
         self.watch.forget(node);
-        self.paused_until_ns[node] = 0;
         self.tale.tell(self.time_ns, || format!("node {} starts", node + 1));
         for core in 0..self.nodes[node].cores.len() {
             self.schedule_turn((node, core), self.time_ns);
@@ -274,6 +277,8 @@ impl ClusterWorld {
                 self.break_stream(pair, quickly);
             }
         }
+        // The next life has new rings.
+        self.ways.clear(|way| matches!(way, Way::Ring(from, _) if from.node == id));
         let gone: Vec<SessionId> =
             self.sessions.iter().filter(|(_, at)| at.0 == node).map(|(session, _)| *session).collect();
         self.sessions.retain(|_, at| at.0 != node);
@@ -288,19 +293,26 @@ impl ClusterWorld {
         }
     }
 
-    /// A node does nothing until a virtual time; then it goes on as if nothing had happened.
-    pub fn pause(&mut self, node: usize, until_ns: u64) {
-        self.tale.tell(self.time_ns, || format!("node {} stands still until {until_ns} ns", node + 1));
-        self.paused_until_ns[node] = until_ns;
-        if until_ns <= self.time_ns && self.nodes[node].is_running() {
-            (0..self.nodes[node].cores.len()).for_each(|core| self.schedule_turn((node, core), self.time_ns));
+    /// A node, or one core of it, does nothing until a virtual time; then it goes on as if nothing had happened.
+    pub fn pause(&mut self, node: usize, core: Option<usize>, until_ns: u64) {
+        let cores = 0..self.nodes[node].cores.len();
+        for core in cores.filter(|of_all| core.is_none_or(|core| core == *of_all)) {
+            self.tale.tell(self.time_ns, || {
+                format!("node {} core {core} stands still until {until_ns} ns", node + 1)
+            });
+            self.nodes[node].cores[core].paused_until_ns = until_ns;
+            if until_ns <= self.time_ns && self.nodes[node].is_running() {
+                self.schedule_turn((node, core), self.time_ns);
+            }
         }
     }
 
-    /// True while a node stands still.
-    #[must_use]
-    pub fn is_paused(&self, node: usize) -> bool {
-        self.paused_until_ns[node] > self.time_ns
+    /// The ring from one core of a node to another is full until a virtual time: what is sent waits, in order.
+    pub fn stall(&mut self, node: usize, from: usize, to: usize, until_ns: u64) {
+        self.tale.tell(self.time_ns, || {
+            format!("node {}: the ring from core {from} to {to} is full until {until_ns} ns", node + 1)
+        });
+        self.ways.arrival(Way::Ring(address((node, from)), address((node, to))), until_ns);
     }
 
     /// Cuts the way from one node to another, and back unless it is `one_way`.
@@ -391,7 +403,7 @@ impl ClusterWorld {
         if self.is_gone(pair) {
             return;
         }
-        let known = self.knows(places[0], pair.1.node) && self.knows(places[1], pair.0.node);
+        let known = self.knows(pair.0, pair.1.node) && self.knows(pair.1, pair.0.node);
         let stream = self.net.stream(pair);
         if !open || !alive || stream.up != [false; 2] || stream.breaking {
             return;
@@ -464,13 +476,14 @@ impl ClusterWorld {
                     None => "is down",
                     Some(_) if !slot.serving => "does not serve",
                     Some(_) if slot.disk.hangs_until_ns > self.time_ns => "has a disk that hangs",
-                    Some(_) if self.is_paused(place) => "stands still",
+                    Some(_) if slot.paused_until_ns > self.time_ns => "stands still",
                     Some(value) if !value.is_whole() => "is being repaired",
                     Some(value) if !value.knows_all_leaders() => {
+                        let missed = value.leaders_missed();
+                        let words: String = missed.iter().map(|(shard, ..)| self.words_of(*shard)).collect();
                         return Some(format!(
-                            "node {} core {core} does not know all leaders: {}",
-                            place + 1,
-                            self.leaderless()
+                            "node {} core {core} does not know all leaders: {missed:?}{words}",
+                            place + 1
                         ));
                     }
                     Some(_) => continue,
@@ -508,7 +521,9 @@ impl ClusterWorld {
         match happening {
             Happening::Turn { at, life } if alive(self, at.0, life) => self.turn(at),
             Happening::Disk { at, life, operation } if alive(self, at.0, life) => {
-                if let Some(completion) = self.nodes[at.0].cores[at.1].disk.complete(operation) {
+                let slot = &mut self.nodes[at.0].cores[at.1];
+                if let Some(completion) = slot.disk.complete(operation) {
+                    slot.note_failures();
                     self.deliver(at, Event::Disk(completion));
                 }
             }
@@ -558,7 +573,7 @@ impl ClusterWorld {
         if !stream.up[1 - end] {
             // Its end has not heard of the stream yet: it waits there.
             if !stream.breaking {
-                let at_ns = self.arrival(3, from, to, NANOS_PER_MS);
+                let at_ns = self.arrival(Way::Stream(from, to), NANOS_PER_MS);
                 self.schedule(at_ns, Happening::Net { pair, end, number, sent_ns, bytes });
             }
             return;
@@ -572,13 +587,13 @@ impl ClusterWorld {
 
     fn turn(&mut self, at: At) {
         let (node, core) = at;
-        let until_ns = self.paused_until_ns[node];
         let now = self.nodes[node].now(self.time_ns);
         let slot = &mut self.nodes[node].cores[core];
         if !slot.turn_comes(self.time_ns) {
             return;
         }
-        if until_ns > self.time_ns {
+        if slot.paused_until_ns > self.time_ns {
+            let until_ns = slot.paused_until_ns;
             return self.schedule_turn(at, until_ns);
         }
         let Some(value) = slot.core.as_mut() else { return };
@@ -597,9 +612,12 @@ impl ClusterWorld {
         let (low, high) = (self.clocks.low(self.time_ns), self.clocks.high(self.time_ns));
         let off = value.shown_time().filter(|time| !(low..=high).contains(time));
         let off = off.map(|time| format!("node {} core {core} takes {low} to {high} for {time}", node + 1));
-        let wrong = self.watch.look(node, core, value).or(off);
+        let wrong = self.watch.look(node, core, self.time_ns, value).or(off);
         outputs.drain(..).for_each(|output| self.carry_out(at, output));
         self.outputs = outputs;
+        let goes_on = self.nodes[node].cores[core].disk_failed && self.failed != Some(node);
+        let wrong =
+            wrong.or(goes_on.then(|| format!("core {core} goes on though a write of its disk failed")));
         if let Some(detail) = wrong {
             self.tale.tell(self.time_ns, || detail.clone());
             self.fatal = Some((node, detail));
@@ -614,10 +632,10 @@ impl ClusterWorld {
     fn carry_out(&mut self, at: At, output: Output) {
         let (node, core) = at;
         let life = self.nodes[node].life;
-        let own = Address { node: NodeId(node as u64 + 1), core: CoreId(core as u16) };
+        let own = address(at);
         match output {
             Output::Frame { session, frame } => {
-                let at_ns = self.way(1, session.0, 0, CLIENT_DELAY_NS);
+                let at_ns = self.arrival(Way::ToClient(session), CLIENT_DELAY_NS);
                 let frame = frame.slice(size_of::<u32>()..);
                 self.schedule(at_ns, Happening::ToClient { at, life, session, frame });
             }
@@ -626,7 +644,8 @@ impl ClusterWorld {
                 self.fatal = Some((node, detail));
             }
             Output::Mesh { to, message } if to.node == own.node => {
-                let at_ns = self.arrival(2, own, to, MESH_DELAY_NS);
+                let delay_ns = self.mesh_delay_ns();
+                let at_ns = self.arrival(Way::Ring(own, to), delay_ns);
                 let to = (node, usize::from(to.core.0));
                 let message = Box::new(message);
                 self.schedule(at_ns, Happening::Mesh { to, life, from: own, message });
@@ -645,7 +664,8 @@ impl ClusterWorld {
             Output::Publish { shard, version, summary, gone } => {
                 // Later ones may arrive earlier: what is older by then must be skipped by its version.
                 for to in (0..self.nodes[node].cores.len()).filter(|to| *to != core && !gone) {
-                    let at_ns = self.time_ns + self.random.below(MESH_DELAY_NS);
+                    let delay_ns = self.mesh_delay_ns();
+                    let at_ns = self.time_ns + self.random.below(delay_ns);
                     let (to, summary) = ((node, to), Box::new(summary.clone()));
                     self.schedule(at_ns, Happening::Board { to, life, shard, version, summary });
                 }
@@ -673,6 +693,14 @@ impl ClusterWorld {
                 self.crash_at_operation = Some((node, 0));
                 self.gave_up_ns = Some(self.time_ns);
             }
+            Output::Fatal(detail)
+                if detail.contains(FAILURE_NAME)
+                    || detail.contains(NO_ROOM) && self.nodes[node].cores[core].disk.is_limited() =>
+            {
+                self.tale.tell(self.time_ns, || format!("node {} gives up: {detail}", node + 1));
+                self.crash_at_operation = Some((node, 0));
+                self.failed = Some(node);
+            }
             Output::Fatal(detail) => {
                 self.tale.tell(self.time_ns, || format!("node {}: fatal: {detail}", node + 1));
                 self.fatal = Some((node, detail));
@@ -691,9 +719,8 @@ impl ClusterWorld {
         }
         let number = stream.number;
         self.messages += 1;
-        let (slow_ns, slow_ppm) = self.net_slow;
-        let delay_ns = NET_DELAY_NS + if self.random.chance_ppm(slow_ppm) { slow_ns } else { 0 };
-        let at_ns = self.arrival(3, from, to, delay_ns);
+        let delay_ns = NET_DELAY_NS + self.net_slow.draw(&mut self.random);
+        let at_ns = self.arrival(Way::Stream(from, to), delay_ns);
         let sent_ns = self.time_ns;
         let mut bytes = Vec::new();
         if codec::encode(message, &mut bytes) && bytes.len() <= codec::BYTES_MAX {
@@ -732,16 +759,15 @@ impl ClusterWorld {
         self.heap.push(at_ns, happening);
     }
 
-    fn arrival(&mut self, kind: u8, from: Address, to: Address, delay_ns: u64) -> u64 {
-        let number = |address: Address| address.node.0 << 16 | u64::from(address.core.0);
-        self.way(kind, number(from), number(to), delay_ns)
+    fn mesh_delay_ns(&mut self) -> u64 {
+        // Nothing is drawn where nothing is slow, so that such seeds are what they were before this was a fault.
+        let slow_ns = if self.mesh_slow.ppm > 0 { self.mesh_slow.draw(&mut self.random) } else { 0 };
+        MESH_DELAY_NS + slow_ns
     }
 
-    /// When something that sets out now arrives on an ordered way.
-    fn way(&mut self, kind: u8, from: u64, to: u64, delay_ns: u64) -> u64 {
-        let way = self.ways.entry((kind, from, to)).or_default();
-        *way = (*way).max(self.time_ns + self.random.below(delay_ns));
-        *way
+    /// When something that sets out now arrives.
+    fn arrival(&mut self, way: Way, delay_ns: u64) -> u64 {
+        self.ways.arrival(way, self.time_ns + self.random.below(delay_ns))
     }
 
     fn note(&mut self, what: u64) {
@@ -757,6 +783,10 @@ impl ClusterWorld {
         self.deliver((node, core), Event::SessionOpened { session, connection: ConnectionId(0) });
         session
     }
+}
+
+fn address((node, core): At) -> Address {
+    Address { node: NodeId(node as u64 + 1), core: CoreId(core as u16) }
 }
 
 impl Arena for ClusterWorld {
@@ -785,8 +815,8 @@ impl Arena for ClusterWorld {
         }
     }
 
-    fn send(&mut self, session: SessionId, request: u64, body: &Request) -> bool {
-        let Some(at) = self.sessions.get(&session).copied() else { return false };
+    fn send(&mut self, session: SessionId, request: u64, body: &Request) -> Option<usize> {
+        let at = self.sessions.get(&session).copied()?;
         let mut frame = Vec::new();
         overtake_wire::encode_request(request, body, &mut frame);
         let frame = Bytes::from(frame).slice(size_of::<u32>()..);
@@ -794,9 +824,9 @@ impl Arena for ClusterWorld {
         self.tale.tell(self.time_ns, || {
             format!("{session:?} on node {} core {} asks {request}: {}", at.0 + 1, at.1, short(body))
         });
-        let at_ns = self.way(0, session.0, 0, CLIENT_DELAY_NS);
+        let at_ns = self.arrival(Way::ToCore(session), CLIENT_DELAY_NS);
         self.schedule(at_ns, Happening::ToCore { at, life, session, frame });
-        true
+        Some(at.0)
     }
 
     fn set_timer(&mut self, after_ns: u64, number: u64) {

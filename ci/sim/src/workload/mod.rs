@@ -146,9 +146,9 @@ impl Workload {
         let Some(session) = client.session else { return };
         client.next_request += 1;
         let request = client.next_request;
-        if world.send(session, request, &asked.request) {
+        if let Some(node) = world.send(session, request, &asked.request) {
             let answerless = matches!(asked.request, Request::CancelReceive { .. });
-            let call = history.ask(asked.queue, world.time_ns(), asked.request, asked.numbers);
+            let call = history.ask(asked.queue, node, world.time_ns(), asked.request, asked.numbers);
             if answerless {
                 history.calls[call].outcome = Outcome::Lost;
             } else {

@@ -3,11 +3,18 @@
 #![allow(clippy::unwrap_used, reason = "a tool for developers ends with the reason")]
 
 use bytes::Bytes;
-use overtake_base::{CoreId, Level, MessageId, QueueConfig, QueueConfigPatch, QueueId, ShardId, UnixMillis};
+use overtake_base::{
+    BlockId, CoreId, Level, MessageId, NodeId, QueueConfig, QueueConfigPatch, QueueId, ShardId, UnixMillis,
+    Writer,
+};
 use overtake_core::mesh::{MeshMessage, Read, ShardReply, ShardRequest};
+use overtake_core::state::{self, ReplicaHead};
 use overtake_log::Record;
 use overtake_log::batch::{BatchHeader, HEADER_BYTES};
 use overtake_log::checkpoint::{CheckpointHeader, state_checksum};
+use overtake_log::disk::BLOCK_BYTES;
+use overtake_log::lanes::block::{BlockHeader, join_payloads};
+use overtake_log::lanes::file::LaneFileHeader;
 use overtake_log::segment::SegmentHeader;
 use overtake_queue::answer::{Answer, EnqueueOutcome};
 use overtake_queue::command::{
@@ -16,7 +23,10 @@ use overtake_queue::command::{
 use overtake_queue::directory::{Directory, DirectoryCommand, encode_commands};
 use overtake_queue::entry::encode_batch;
 use overtake_queue::machine::Machine;
+use overtake_queue::members::{Holders, Member, MemberState, Members, MembersCommand};
+use overtake_replication::{Membership, MembershipChange, Role};
 use overtake_wire::message::{EnqueueMessage, Receive, Request, Response, Settle};
+use overtake_wire::peer::PeerHello;
 use overtake_wire::{LENGTH_BYTES, encode_request, encode_response};
 use std::path::Path;
 
@@ -45,7 +55,10 @@ fn main() {
     );
     keep("journal", "checkpoints", &[1, 0, 0, 0, 0, 2, 2, 1, 3, 1, 2, 3, 0, 0, 0, 1, 0, 4, 1, 2, 3, 4]);
     mesh();
+    members();
     data_files();
+    lane_files();
+    names();
     keep(
         "http-raw",
         "every-header",
@@ -260,4 +273,88 @@ fn directory() {
     let mut directory = Directory::new(8);
     directory.apply(1, &entry).unwrap();
     keep("directory-snapshot", "two-queues", &directory.snapshot());
+}
+
+/// What the target takes for the number that is right, where it draws one.
+const RIGHT: u8 = 0;
+
+fn lane_files() {
+    // Two files: of each the header's three numbers, then blocks of a shard, with records and payloads.
+    let header = [RIGHT; 3];
+    let block = |shard: u8, records: u8, payloads: &[u8]| {
+        let mut bytes = vec![shard, RIGHT, records];
+        bytes.extend((0..16 * u16::from(records)).map(|byte| byte as u8));
+        bytes.push(payloads.len() as u8);
+        payloads.iter().for_each(|length| {
+            bytes.push(*length);
+            bytes.extend(vec![9; 16 * usize::from(*length)]);
+        });
+        bytes.extend([RIGHT; 4]);
+        bytes
+    };
+    let file =
+        |blocks: &[Vec<u8>]| [&header[..], &[blocks.len() as u8], &blocks.concat(), &[0, RIGHT]].concat();
+    let one = file(&[block(0, 3, &[1, 2]), block(1, 0, &[4])]);
+    let other = file(&[block(2, 2, &[])]);
+    keep("lanes", "two-files", &[&[1], &one[..], &other].concat());
+    keep("lanes", "one-file", &[&[0], &one[..], &[RIGHT; 12]].concat());
+
+    let (store, core) = (5, CoreId(0));
+    let header = LaneFileHeader { core, store, sequence: 1, file_bytes: 16_384, previous_end: 0 };
+    let mut bytes = header.encode();
+    bytes.resize(BLOCK_BYTES, 0);
+    for number in 1..=2 {
+        let (records, payloads) = (b"records", join_payloads(BlockId(number), &["payload".into()]));
+        let mut header = BlockHeader::of(core, store, ShardId(1), BlockId(number), records, &payloads);
+        (header.sequence, header.offset) = (1, bytes.len() as u64);
+        bytes.extend(header.encode_block(&[records, &payloads]));
+    }
+    keep("data-file", "lane", &[&[2], &bytes[..]].concat());
+}
+
+fn members() {
+    let membership = Membership { index: 7, ..Membership::of(vec![NodeId(1), NodeId(2)]) };
+    for (name, head) in [("head", ReplicaHead::Of(membership)), ("gone", ReplicaHead::Gone)] {
+        let mut bytes = vec![0];
+        state::encode(&head, &mut bytes);
+        keep("members", name, &[&bytes[..], b"state"].concat());
+    }
+    let change = MembershipChange(vec![(Role::Voter, NodeId(3)), (Role::None, NodeId(1))]);
+    keep("members", "change", &[&[1], &change.encode()[..]].concat());
+    let member = |id: u64| {
+        let (address, http) = (format!("h{id}:1").into(), String::new().into());
+        (NodeId(id), Member { zone: "a".into(), address, http, cores: 2, state: MemberState::Active })
+    };
+    let members = Members {
+        version: 3,
+        founded: 5,
+        rebalancing: false,
+        nodes: (1..=3).map(member).collect(),
+        gone: [NodeId(9)].into(),
+        shards: vec![Holders::of((1..=3).map(NodeId).collect())],
+        directory: Holders::of((1..=3).map(NodeId).collect()),
+    };
+    keep("members", "cluster", &[&[2], &members.to_bytes()[..]].concat());
+    let move_one =
+        MembersCommand::Move { shard: ShardId(1), adding: Some(NodeId(4)), removing: Some(NodeId(2)) };
+    for (name, command) in [("found", MembersCommand::Found(Box::new(members))), ("move", move_one)] {
+        let mut bytes = vec![3];
+        command.encode(&mut Writer(&mut bytes));
+        keep("members", name, &bytes);
+    }
+}
+
+fn names() {
+    let hello = PeerHello { node: NodeId(2), core: CoreId(1), cores: 2, cluster: 3, store: 4, map: 5 };
+    let mut frame = Vec::new();
+    hello.encode(&mut frame);
+    keep("peer-greeting", "hello", &frame[LENGTH_BYTES..]);
+    for (name, text) in [
+        ("message", "m_01MCC5RM026NYHPACPXVJZW7KV"),
+        ("receipt", "r_1_2_3"),
+        ("queue", "work.fast_1"),
+        ("file", "lane-00000001.segment"),
+    ] {
+        keep("names", name, text.as_bytes());
+    }
 }

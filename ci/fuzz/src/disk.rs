@@ -1,5 +1,5 @@
-//! Recovery of a journal from a folder whose files say anything, and the look through such files. Segments' headers and batches are sealed with fitting
-//! checksums, so that what they say is looked at; the data decides what that is.
+//! Recovery of a journal from a folder whose files say anything, and the look through such files. Segments' headers and
+//! batches are sealed with fitting checksums, so that what they say is looked at; the data decides what that is.
 
 use bytes::Bytes;
 use overtake_base::{CoreId, ShardId};
@@ -11,25 +11,25 @@ use overtake_log::segment::SegmentHeader;
 use overtake_log::{JournalConfig, Record, Recovery};
 use std::collections::{BTreeMap, VecDeque};
 
-const STORE: u128 = 5;
-const CORE: CoreId = CoreId(0);
+pub(crate) const STORE: u128 = 5;
+pub(crate) const CORE: CoreId = CoreId(0);
 const SEGMENT_BYTES: u64 = 32 * 1024;
 const RECORD_BYTES_MAX: usize = 9_000;
 /// Operations that a recovery of so small a folder can need.
-const OPERATIONS_MAX: usize = 1_000;
+pub(crate) const OPERATIONS_MAX: usize = 1_000;
 
 /// Draws small numbers from the data; zeros when it is used up.
-struct Draw<'a>(&'a [u8]);
+pub(crate) struct Draw<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Draw<'a> {
-    fn byte(&mut self) -> u8 {
+    pub(crate) fn byte(&mut self) -> u8 {
         let Some((first, rest)) = self.0.split_first() else { return 0 };
         self.0 = rest;
         *first
     }
 
     /// Mostly what is right; else something near it, or anything.
-    fn near(&mut self, right: u64) -> u64 {
+    pub(crate) fn near(&mut self, right: u64) -> u64 {
         match self.byte() {
             0..=223 => right,
             224..=247 => right.wrapping_add(u64::from(self.byte() as i8 as u8)).wrapping_sub(8),
@@ -37,7 +37,7 @@ impl<'a> Draw<'a> {
         }
     }
 
-    fn bytes(&mut self, most: usize) -> &'a [u8] {
+    pub(crate) fn bytes(&mut self, most: usize) -> &'a [u8] {
         let length = (usize::from(self.byte()) * 16).min(most).min(self.0.len());
         let (bytes, rest) = self.0.split_at(length);
         self.0 = rest;
@@ -81,7 +81,8 @@ pub(crate) fn file(data: &[u8]) {
     let Some((kind, bytes)) = data.split_first() else { return };
     let file = match kind % 3 {
         0 => FileName::Segment(1),
-        _ => FileName::Checkpoint(u16::from(*kind), kind % 2),
+        1 => FileName::Checkpoint(u16::from(*kind), kind % 2),
+        _ => FileName::Lane(1),
     };
     let mut examination = Examination::new(STORE, CORE);
     let length = bytes.len() as u64;
@@ -191,7 +192,7 @@ fn recover(mut files: BTreeMap<FileName, Vec<u8>>) {
     panic!("the recovery never ends");
 }
 
-fn carry_out(
+pub(crate) fn carry_out(
     files: &mut BTreeMap<FileName, Vec<u8>>,
     kind: DiskOperationKind,
 ) -> Result<DiskDone, DiskError> {

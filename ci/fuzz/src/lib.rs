@@ -5,6 +5,8 @@ mod disk;
 mod entries;
 #[cfg(feature = "http")]
 mod http;
+mod lanes;
+mod members;
 mod mesh;
 mod peers;
 mod wire;
@@ -18,12 +20,16 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("client-response", wire::response),
     ("client-frames", wire::frames),
     ("peer-message", peers::message),
+    ("peer-greeting", wire::greeting),
     ("mesh-message", mesh::message),
+    ("members", members::members),
+    ("names", wire::names),
     ("shard-entry", entries::shard),
     ("shard-snapshot", entries::snapshot),
     ("directory-entry", entries::directory),
     ("directory-snapshot", entries::directory_snapshot),
     ("journal", disk::journal),
+    ("lanes", lanes::lanes),
     ("data-file", disk::file),
     #[cfg(feature = "http")]
     ("http", http::bodies),

@@ -1,6 +1,9 @@
 //! Frames of the client protocol. What is understood is written again and understood in the same way.
 
 use bytes::Bytes;
+use overtake_base::{MessageId, QueueName, Receipt};
+use overtake_log::disk::FileName;
+use overtake_wire::peer::PeerHello;
 use overtake_wire::{
     FrameSplitter, LENGTH_BYTES, decode_request, decode_response, encode_request, encode_response,
 };
@@ -45,4 +48,30 @@ pub(crate) fn frames(data: &[u8]) {
         (frames, true)
     };
     assert_eq!(split(usize::from(*step)), split(usize::MAX));
+}
+
+/// What the core of another node says first.
+pub(crate) fn greeting(data: &[u8]) {
+    if let Ok(hello) = PeerHello::decode(data) {
+        let mut frame = Vec::new();
+        hello.encode(&mut frame);
+        assert_eq!(&frame[LENGTH_BYTES..], data, "a greeting has one form");
+    }
+}
+
+/// Names as text: of messages, leases, queues, files.
+pub(crate) fn names(data: &[u8]) {
+    let Ok(text) = core::str::from_utf8(data) else { return };
+    if let Ok(id) = text.parse::<MessageId>() {
+        assert_eq!(id.to_string(), text, "an id has one spelling");
+    }
+    if let Ok(receipt) = text.parse::<Receipt>() {
+        assert_eq!(receipt.to_string(), text, "a receipt has one form");
+    }
+    if let Ok(queue) = text.parse::<QueueName>() {
+        assert_eq!(queue.to_string(), text);
+    }
+    if let Ok(file) = text.parse::<FileName>() {
+        assert_eq!(file.to_string(), text, "a file has one name");
+    }
 }

@@ -320,7 +320,7 @@ mod tests {
             let at_ns = self.at_ns;
             self.at_ns += SECOND_NS;
             self.recorder.change(|history| {
-                let call = history.ask(0, at_ns, request, numbers);
+                let call = history.ask(0, 0, at_ns, request, numbers);
                 history.calls[call].outcome = Outcome::Answered(at_ns + SECOND_NS / 2, response);
             });
         }

@@ -1,8 +1,8 @@
 //! What of the backlog stays in memory: when messages leave it, when they come back, and the requests that wait for that.
 //!
 //! Only a replica that serves decides; what it decides goes through the shard's log as spills and thaws. A shard has one
-//! spill under way at a time, from the proposal until its block is durable; a core has a few, and a few thaws. A request that needs records or messages of runs waits here while they
-//! are read and brought back; then it is looked at anew.
+//! spill under way at a time, from the proposal until its block is durable; a core has a few, and a few thaws. A request
+//! that needs records or messages of runs waits here while they are read and brought back; then it is looked at anew.
 
 use crate::Core;
 use crate::blocks::Key;

@@ -34,13 +34,17 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
     producer.flush().await;
 
+    let mut failed = 0;
     for (number, confirmation) in confirmations.into_iter().enumerate() {
         match confirmation.await {
             Ok(stored) => println!("{}", stored.id),
-            Err(error) => eprintln!("line {}: {error}", number + 1),
+            Err(error) => {
+                eprintln!("line {}: {error}", number + 1);
+                failed += 1;
+            }
         }
     }
     producer.close().await;
     client.close().await;
-    Ok(())
+    if failed > 0 { Err(format!("{failed} lines are not stored").into()) } else { Ok(()) }
 }

@@ -72,7 +72,10 @@ pub struct Meter {
     /// So far.
     pub counts: Counts,
     before: Counts,
+    begun_ms: u64,
     since_ms: u64,
+    /// When the last message was confirmed, in nanoseconds.
+    pub last_confirmed_ns: u64,
 }
 
 /// One interval, as it is told.
@@ -94,7 +97,21 @@ impl Meter {
         let names = names.chain((0..levels).map(|level| format!("deliver.P{level}")));
         let tagged = |name| Tagged { name, interval: histogram(), total: histogram() };
         let tags = names.map(tagged).collect();
-        Self { tags, log, counts: Counts::default(), before: Counts::default(), since_ms: now_ms }
+        Self {
+            tags,
+            log,
+            counts: Counts::default(),
+            before: Counts::default(),
+            begun_ms: now_ms,
+            since_ms: now_ms,
+            last_confirmed_ns: 0,
+        }
+    }
+
+    /// Seconds from the beginning to the last confirmation.
+    #[must_use]
+    pub fn confirmed_over_s(&self) -> f64 {
+        self.last_confirmed_ns.saturating_sub(self.begun_ms * 1_000_000) as f64 / 1e9
     }
 
     /// Records a latency. Of a level that there is no tag for nothing is recorded.

@@ -21,13 +21,14 @@ use ledger::Ledger;
 use meter::Meter;
 use overtake_base::random::Random;
 use overtake_client::{
-    Client, ClientError, ErrorCode, MessageId, MessageIds, QueueConfig, QueueConfigPatch, Refusal,
+    Client, ClientError, ErrorCode, MessageId, MessageIds, PeekStates, QueueConfig, QueueConfigPatch, Refusal,
 };
 use overtake_measure::hlog::{LogWriter, server_cores_comment};
 use run::{Clock, Run, State};
 pub use sequence::Mix;
 use sequence::{BodySize, Content, DelayedShare, Fates, Sequence, Share};
 use shape::{Course, Shape};
+use stamp::Stamp;
 use std::collections::{BTreeMap, HashMap};
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
@@ -190,6 +191,9 @@ pub struct Outcome {
     pub violations: u64,
 }
 
+/// Exit code after a second Ctrl-C.
+const EXIT_INTERRUPTED: i32 = 130;
+
 type Tasks = JoinSet<Result<(), LoadError>>;
 
 fn ended(ended: Result<Result<(), LoadError>, JoinError>) -> Result<(), LoadError> {
@@ -253,14 +257,15 @@ pub async fn run(options: &LoadOptions, progress: &mut dyn FnMut(&str)) -> Resul
         true => Some(done_with(&run.clients[0], &run.queue).await?),
         false => None,
     };
+    let mut start = look_what_is_there(options, &run.clients[0]).await?;
     let before = Cpu::look(options);
-    let after = LocalSet::new().run_until(drive(options, &run, progress)).await?;
+    let after = LocalSet::new().run_until(drive(options, &run, progress, &mut start.interrupted)).await?;
     let looked_up = if options.no_verify { None } else { Some(look_up_left(&run, done_before).await?) };
     for client in &run.clients {
         client.close().await;
     }
     let state = run.state.borrow();
-    let report = report::Report::new(options, &state, before, after, looked_up);
+    let report = report::Report::new(options, &state, before, after, looked_up, start);
     if let Some(path) = &options.results {
         crate::results::write(path, "load", &report.rows).map_err(LoadError::Io)?;
     }
@@ -315,6 +320,26 @@ async fn prepare(options: &LoadOptions, client: &Client) -> Result<QueueConfig, 
     Ok(config)
 }
 
+/// Looks at what a queue holds before anything is sent or leased: messages of others are not to be touched, and those of
+/// other runs are told.
+async fn look_what_is_there(options: &LoadOptions, client: &Client) -> Result<report::Start, LoadError> {
+    const LOOKS_AT: u32 = 100;
+    if options.fresh {
+        return Ok(report::Start::default());
+    }
+    let all = PeekStates { visible: true, delayed: true, leased: true };
+    let page = client.peek(&options.queue, all, None, LOOKS_AT, None).await?;
+    if let Some(other) = page.entries.iter().find(|message| Stamp::read(&message.body).is_err()) {
+        return Err(LoadError::Options(format!(
+            "queue {} holds {}, which the load tool did not send: use another --queue, or --fresh to delete this one",
+            options.queue, other.id
+        )));
+    }
+    let consumes_only = options.consume && !options.produce;
+    let left = if consumes_only { 0 } else { page.entries.len() };
+    Ok(report::Start { left, more: left > 0 && page.next.is_some(), interrupted: false })
+}
+
 /// Cores of all nodes that serve us.
 fn server_cores(clients: &[Client]) -> u32 {
     let nodes: BTreeMap<u64, u16> = (clients.iter())
@@ -341,6 +366,7 @@ async fn drive(
     options: &LoadOptions,
     run: &Rc<Run>,
     progress: &mut dyn FnMut(&str),
+    interrupted: &mut bool,
 ) -> Result<Cpu, LoadError> {
     let (producing, consuming) = (options.produce || !options.consume, options.consume || !options.produce);
     let start = Instant::now();
@@ -370,13 +396,16 @@ async fn drive(
             tokio::select! {
                 Some(one) = producers.join_next() => ended(one)?,
                 Some(one) = consumers.join_next() => ended(one)?,
+                () = interrupt() => *interrupted = true,
             }
+            producers.abort_all();
             if consuming {
                 drain(options, run, &mut consumers).await?;
             }
         } else {
             tokio::select! {
                 () = tokio::time::sleep(options.duration) => {}
+                () = interrupt() => *interrupted = true,
                 Some(one) = consumers.join_next() => ended(one)?,
             }
         }
@@ -401,6 +430,19 @@ async fn drive(
     };
     run.state.borrow_mut().meter.end_interval(run.clock.now() / 1_000_000).map_err(LoadError::Io)?;
     Ok(stopped)
+}
+
+/// Ctrl-C: nothing more is sent, what was sent is taken and looked at. The second one ends at once.
+async fn interrupt() {
+    if tokio::signal::ctrl_c().await.is_err() {
+        // Without signals nothing can interrupt.
+        return std::future::pending().await;
+    }
+    eprintln!("interrupted: taking what was sent; once more ends at once");
+    tokio::spawn(async {
+        let _ = tokio::signal::ctrl_c().await;
+        std::process::exit(EXIT_INTERRUPTED);
+    });
 }
 
 /// Waits until consumers have taken everything, or for as long as they may take.

@@ -222,6 +222,7 @@ fn outcome(run: &Run, pending: Pending, result: Result<Enqueued, Refusal>) -> Ou
         Ok(Enqueued { id, duplicate, .. }) => {
             state.meter.record(meter::ENQUEUE, now_ns.saturating_sub(pending.due_ns));
             state.meter.counts.confirmed += 1;
+            state.meter.last_confirmed_ns = now_ns;
             if pending.first.is_some() {
                 state.meter.counts.duplicates += u64::from(duplicate);
             } else if state.sequence.keyed() {

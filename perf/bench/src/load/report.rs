@@ -69,6 +69,21 @@ fn line(at_s: u64, told: &Told, backlog: Option<u64>, violations: u64) -> String
     text
 }
 
+/// Confirmations that go on for longer than this many times the time asked for came late.
+const KEPT_UP: f64 = 1.05;
+/// A process that used no CPU at all was not the server of more messages than these.
+const IDLE_MESSAGES_MAX: u64 = 1_000;
+
+/// What a run began with, and whether it came to its end.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Start {
+    /// Messages of other runs that were there.
+    pub left: usize,
+    /// And more of them.
+    pub more: bool,
+    pub interrupted: bool,
+}
+
 /// What is told at the end.
 pub(super) struct Report {
     pub rows: Vec<Row>,
@@ -83,15 +98,23 @@ impl Report {
         before: Cpu,
         after: Cpu,
         looked_up: Option<LookedUp>,
+        start: Start,
     ) -> Self {
         let seconds = (after.at - before.at).as_secs_f64();
         let used = |from: Option<std::time::Duration>, to: Option<std::time::Duration>| {
             Some(to?.checked_sub(from?)?.as_secs_f64())
         };
-        let (own, server) = (used(before.own, after.own), used(before.server, after.server));
         let counts = state.meter.counts;
+        let idle = |used: &f64| *used <= 0.0 && counts.confirmed + counts.delivered > IDLE_MESSAGES_MAX;
+        let own = used(before.own, after.own);
+        let (idle, server) = match used(before.server, after.server) {
+            Some(used) if idle(&used) => (true, None),
+            used => (false, used),
+        };
         let cycles = counts.acked.max(if options.produce && !options.consume { counts.confirmed } else { 0 });
-        let rate_over = options.duration.as_secs_f64().min(seconds);
+        let asked_over = options.duration.as_secs_f64();
+        // What was confirmed later than it was due was not confirmed at the rate at which it was sent.
+        let rate_over = asked_over.max(state.meter.confirmed_over_s()).min(seconds);
         let mut rows = Vec::new();
         let mut add =
             |key: &str, name: &str, tag: usize, count: Option<u64>, over_s: f64, cpu: Option<f64>| {
@@ -153,9 +176,30 @@ impl Report {
             }
             text.push('\n');
         }
-        if server.is_none() && !options.server_pid.is_empty() {
+        if idle {
+            text += "NOTE: the processes of --server-pid did nothing: they are not the server\n";
+        } else if server.is_none() && !options.server_pid.is_empty() {
             text +=
                 "NOTE: a process of --server-pid has ended meanwhile: the server's CPU time is not known\n";
+        }
+        if rate_over > asked_over * KEPT_UP && options.concurrency.is_none() && counts.confirmed > 0 {
+            let _ = writeln!(
+                text,
+                "NOTE: the last confirmation came {:.1} s after the last message was due: the rate was not kept up with",
+                rate_over - asked_over
+            );
+        }
+        if start.left > 0 {
+            let _ = writeln!(
+                text,
+                "NOTE: {}{} messages of other runs were there at the start: they count where they are delivered; --fresh \
+                 begins with an empty queue",
+                if start.more { "more than " } else { "" },
+                thousands(start.left as u64)
+            );
+        }
+        if start.interrupted {
+            text.push_str("NOTE: interrupted: less was sent than was asked for\n");
         }
         bottleneck(&mut text, state, seconds, own, server);
         verdict(&mut text, state, looked_up);

@@ -2,7 +2,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -31,6 +31,15 @@ pub(super) struct Server {
 impl Start {
     /// Starts it and waits until it is ready.
     pub(super) fn start(self) -> io::Result<Server> {
+        // Else whoever listens there would be measured in its place.
+        let taken = |error: io::Error, address: SocketAddr| {
+            io::Error::new(
+                error.kind(),
+                format!("{address} cannot be used, give another --http or --quic: {error}"),
+            )
+        };
+        TcpListener::bind(self.http).map_err(|error| taken(error, self.http))?;
+        UdpSocket::bind(self.quic).map_err(|error| taken(error, self.quic))?;
         let log = OpenOptions::new().create(true).append(true).open(self.data.with_extension("log"))?;
         let mut command = Command::new(&self.binary);
         command.arg("serve").arg("--data").arg(&self.data);

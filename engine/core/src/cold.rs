@@ -46,8 +46,8 @@ pub(crate) struct Cold {
     pub(crate) ahead: BTreeSet<(ShardId, QueueId)>,
     /// Visible messages of a lane that stay in front of its runs.
     keep: u32,
-    /// The last spill that was to take messages out of memory did, or is under way.
-    leaving: bool,
+    /// Shards whose last spill was to take messages out of memory, and did or is under way.
+    leaving: BTreeSet<ShardId>,
     relief: Option<Relief>,
     /// Something was moved out of the journal since the last look at it.
     relieved: bool,
@@ -120,7 +120,7 @@ impl Cold {
             thaws: BTreeMap::new(),
             ahead: BTreeSet::new(),
             keep: config.keep_messages.max(KEEP_MIN.min(config.keep_messages)),
-            leaving: false,
+            leaving: BTreeSet::new(),
             relief: None,
             relieved: false,
             relief_is_next: false,
@@ -462,7 +462,12 @@ impl Core {
 
     /// Whether messages are leaving memory.
     pub(crate) fn messages_leave(&self) -> bool {
-        self.cold.leaving && self.replicas.keys().any(|shard| self.is_spilling(*shard))
+        self.cold.leaving.iter().any(|shard| self.is_spilling(*shard))
+    }
+
+    /// Whether requests wait for what is on disk.
+    pub(crate) fn has_blocked(&self) -> bool {
+        !self.cold.blocked.is_empty()
     }
 
     /// From the proposal of a spill until its block is durable.
@@ -488,7 +493,6 @@ impl Core {
                     Some(spilled) => return spilled,
                     None if self.cold.keep > keep_min => self.cold.keep = (self.cold.keep / 4).max(keep_min),
                     None => {
-                        self.cold.leaving = false;
                         self.cold.look_at_ns = self.now.monotonic_ns + LOOK_AGAIN_NS;
                         return false;
                     }
@@ -515,7 +519,6 @@ impl Core {
                 wait = true;
             } else if let Some((queue, what)) = self.longest(shard) {
                 self.propose_spill(shard, queue, what, up_to_index, false);
-                self.cold.leaving = true;
                 return Some(true);
             }
         }
@@ -559,6 +562,11 @@ impl Core {
         };
         let Some(replica) = self.replicas.get_mut(&shard) else { return };
         replica.spilling = true;
+        if relief {
+            self.cold.leaving.remove(&shard);
+        } else {
+            self.cold.leaving.insert(shard);
+        }
         self.counters.spills += 1;
         let caller = CommandCaller::own(queue, Own::Spill { relief });
         replica.submit(Command::Spill { queue, spill }, caller);
@@ -567,7 +575,7 @@ impl Core {
     /// What a spill came to.
     fn spilled(&mut self, shard: ShardId, for_relief: bool, spilled: Spilled) {
         if !for_relief && spilled.payloads == 0 {
-            self.cold.leaving = false;
+            self.cold.leaving.remove(&shard);
             self.cold.look_at_ns = self.now.monotonic_ns + LOOK_AGAIN_NS;
         }
         let relief = self.cold.relief.as_mut().filter(|relief| for_relief && relief.shard == shard);

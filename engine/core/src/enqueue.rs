@@ -612,7 +612,8 @@ impl Core {
         if self.storage.is_full() {
             return Some(RefusedReason::Disk);
         }
-        (self.storage.backlog_bytes() > self.config.backlog_bytes_max).then_some(RefusedReason::NoQuorum)
+        let behind = self.storage.backlog_bytes() > self.config.backlog_bytes_max;
+        (behind || self.pressure.is_overflowing()).then_some(RefusedReason::NoQuorum)
     }
 
     /// Takes an enqueue of a shard of this core. Where the disk has no room or is behind, nothing is stored, whoever asks;

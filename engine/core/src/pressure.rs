@@ -5,7 +5,7 @@ use crate::Core;
 use crate::mesh::{Caller, ShardRequest};
 use overtake_base::{Level, ShardId};
 use overtake_queue::cold::Loaded;
-use overtake_queue::command::Command;
+use overtake_queue::command::{Command, NewMessage};
 use std::collections::VecDeque;
 
 /// Enqueues wait from so many times the messages on that are to be in memory.
@@ -18,24 +18,49 @@ const FULL_OF_URGENT_TIMES: u64 = 4;
 pub(crate) struct Pressure {
     /// In order; so that what one producer sends stays in order, what comes later waits too.
     waiting: VecDeque<(Caller, ShardId, ShardRequest)>,
+    /// About how much memory those take.
+    waiting_bytes: usize,
+    /// See [`Pressure::is_overflowing`].
+    overflowing: bool,
     /// Messages that may still be taken in this turn, and messages of the most urgent level; none: as many as come.
     room: Option<(u64, u64)>,
 }
 
-/// How many messages a request enqueues, and whether one is of the most urgent level; none where it is no enqueue.
+/// How many messages a request enqueues, and whether all are of the most urgent level; none where it is no enqueue. A
+/// message whose key is claimed on another shard waits before the claim: a claim that is not ended holds up others.
 fn enqueued(request: &ShardRequest) -> Option<(u64, bool)> {
     match request {
         ShardRequest::Command(Command::Enqueue { messages, .. }) => {
-            Some((messages.len() as u64, messages.iter().any(|message| message.priority == Level(0))))
+            Some((messages.len() as u64, messages.iter().all(|message| message.priority == Level(0))))
         }
-        ShardRequest::Command(Command::StoreClaimed { message, .. }) => {
-            Some((1, message.priority == Level(0)))
-        }
+        ShardRequest::Command(Command::Claim { .. }) => Some((1, false)),
         _ => None,
     }
 }
 
+/// About how much memory a request takes that waits.
+fn held_bytes(request: &ShardRequest) -> usize {
+    const MESSAGE_BYTES: usize = 256;
+    match request {
+        ShardRequest::Command(Command::Enqueue { messages, .. }) => {
+            let of = |message: &NewMessage| MESSAGE_BYTES + message.body.len() + message.headers.len();
+            messages.iter().map(of).sum()
+        }
+        _ => MESSAGE_BYTES,
+    }
+}
+
 impl Pressure {
+    /// The enqueue that is being served came while more waited than may.
+    pub(crate) fn is_overflowing(&self) -> bool {
+        self.overflowing
+    }
+
+    fn wait(&mut self, caller: Caller, shard: ShardId, request: ShardRequest) {
+        self.waiting_bytes += held_bytes(&request);
+        self.waiting.push_back((caller, shard, request));
+    }
+
     /// Whether there is room for a request; takes it then.
     fn takes(&mut self, request: &ShardRequest) -> bool {
         let (Some((room, urgent_room)), Some((messages, urgent))) = (&mut self.room, enqueued(request))
@@ -60,6 +85,7 @@ impl Pressure {
     fn next(&mut self) -> Option<(Caller, ShardId, ShardRequest)> {
         let (caller, shard, request) = self.waiting.pop_front()?;
         if self.takes(&request) {
+            self.waiting_bytes -= held_bytes(&request);
             return Some((caller, shard, request));
         }
         self.waiting.push_front((caller, shard, request));
@@ -72,9 +98,16 @@ impl Core {
     pub(crate) fn serve_or_hold(&mut self, caller: Caller, shard: ShardId, request: ShardRequest) {
         if self.pressure.takes_fresh(&request) {
             self.serve_request(caller, shard, request, Loaded::default());
+        } else if self.pressure.waiting_bytes > self.config.backlog_bytes_max
+            && matches!(request, ShardRequest::Command(Command::Enqueue { .. }))
+        {
+            // As many as wait for the disk: who comes now is refused, and comes again later.
+            self.pressure.overflowing = true;
+            self.serve_request(caller, shard, request, Loaded::default());
+            self.pressure.overflowing = false;
         } else {
             self.counters.enqueues_held += 1;
-            self.pressure.waiting.push_back((caller, shard, request));
+            self.pressure.wait(caller, shard, request);
         }
     }
 
@@ -82,7 +115,8 @@ impl Core {
     /// they cannot, to wait would help nobody.
     pub(crate) fn let_in(&mut self, hot: u64) {
         let max = self.config.cold.hot_messages_max;
-        let leaving = hot > max && !self.stopping && self.messages_leave();
+        // While requests wait for what is on disk nothing leaves, for a moment.
+        let leaving = hot > max && !self.stopping && (self.messages_leave() || self.has_blocked());
         self.pressure.room = leaving.then(|| {
             ((max * FULL_TIMES).saturating_sub(hot), (max * FULL_OF_URGENT_TIMES).saturating_sub(hot))
         });
@@ -97,7 +131,7 @@ mod tests {
     use super::*;
     use crate::cluster::Address;
     use overtake_base::{CoreId, MessageId, NodeId, QueueId};
-    use overtake_queue::command::{NewMessage, VisibleWhen};
+    use overtake_queue::command::VisibleWhen;
 
     fn enqueue(levels: &[u8]) -> ShardRequest {
         let message = |level: &u8| NewMessage {
@@ -120,7 +154,7 @@ mod tests {
         let takes = pressure.takes_fresh(&request);
         if !takes {
             let at = Address { node: NodeId(1), core: CoreId(0) };
-            pressure.waiting.push_back((Caller { at, link: 0, call: 1 }, ShardId(0), request));
+            pressure.wait(Caller { at, link: 0, call: 1 }, ShardId(0), request);
         }
         takes
     }
@@ -133,15 +167,16 @@ mod tests {
             "some room is room"
         );
         assert!(!ask(&mut pressure, enqueue(&[3])), "none is left");
-        assert!(ask(&mut pressure, enqueue(&[4, 0])), "one of the most urgent level");
+        assert!(!ask(&mut pressure, enqueue(&[4, 0])), "a less urgent one would go past those before it");
+        assert!(ask(&mut pressure, enqueue(&[0, 0])), "only of the most urgent level");
         assert!(!ask(&mut pressure, enqueue(&[0])), "of which there are enough too");
         assert!(ask(&mut pressure, ShardRequest::Command(Command::Purge { queue: QueueId(1) })));
         pressure.room = Some((1, 3));
-        assert!(!ask(&mut pressure, enqueue(&[1])), "two came before");
+        assert!(!ask(&mut pressure, enqueue(&[1])), "three came before");
         assert!(pressure.next().is_some(), "the first of them");
-        assert!(pressure.next().is_some(), "the urgent one");
-        assert!(pressure.next().is_none());
+        assert!(pressure.next().is_none(), "it took the room");
         pressure.room = None;
-        assert!(pressure.next().is_some() && pressure.next().is_none() && pressure.waiting.is_empty());
+        assert!((0..3).all(|_| pressure.next().is_some()) && pressure.next().is_none());
+        assert_eq!((pressure.waiting.len(), pressure.waiting_bytes), (0, 0));
     }
 }

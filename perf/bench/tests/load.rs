@@ -8,8 +8,10 @@ mod common;
 
 use clap::Parser;
 use common::{Act, Fake};
-use overtake_base::{MessageId, QueueConfig};
-use overtake_client::{EnqueueMessage, Enqueued, Refusal, Request, Response, Stats};
+use overtake_base::{MessageId, QueueConfig, UnixMillis};
+use overtake_client::{
+    EnqueueMessage, Enqueued, MessageState, PeekedMessage, Refusal, Request, Response, Stats,
+};
 use overtake_perf::load::{LoadError, LoadOptions, Outcome, run};
 
 #[derive(Parser)]
@@ -32,6 +34,7 @@ fn common_answers(request: &Request, levels: u8) -> Act {
             Act::Answer(Response::Queue { config: QueueConfig::with_defaults(levels, 1) })
         }
         Request::Stats { .. } => Act::Answer(Response::Stats(Stats::default())),
+        Request::Peek { .. } => Act::Answer(Response::Peeked { messages: Vec::new(), next: None }),
         Request::Inspect { .. } => Act::Answer(Response::Refused(Refusal::not_found("no such message"))),
         _ => Act::Serve,
     }
@@ -99,6 +102,32 @@ async fn messages_of_others_end_the_run() {
     client.await.unwrap().enqueue("load", vec![message]).await.unwrap();
     let error = load(&fake, "--consume").await.unwrap_err();
     assert!(matches!(error, LoadError::Foreign(..)), "{error}");
+    assert!(error.to_string().contains("which the load tool did not send"), "{error}");
+}
+
+#[tokio::test]
+async fn messages_of_others_are_seen_before_anything_is_done() {
+    let fake = Fake::start();
+    fake.hook(|request| match request {
+        Request::Peek { .. } => {
+            let message = PeekedMessage {
+                id: MessageId(7),
+                priority: 0,
+                state: MessageState::Visible,
+                deliveries: 0,
+                enqueued_at: UnixMillis(1),
+                deliver_at: None,
+                lease_expires_at: None,
+                headers: Vec::new(),
+                body: "somebody's work".into(),
+            };
+            Act::Answer(Response::Peeked { messages: vec![message], next: None })
+        }
+        Request::Enqueue { .. } | Request::Receive(_) => panic!("nothing is to be done: {request:?}"),
+        other => common_answers(other, 5),
+    });
+    let error = load(&fake, "--rate 100").await.unwrap_err();
+    assert!(matches!(error, LoadError::Options(_)), "{error}");
     assert!(error.to_string().contains("which the load tool did not send"), "{error}");
 }
 

@@ -40,6 +40,11 @@ impl Start {
         };
         TcpListener::bind(self.http).map_err(|error| taken(error, self.http))?;
         UdpSocket::bind(self.quic).map_err(|error| taken(error, self.quic))?;
+        self.launch()
+    }
+
+    /// The same where a server of ours was on these addresses a moment ago.
+    fn launch(self) -> io::Result<Server> {
         let log = OpenOptions::new().create(true).append(true).open(self.data.with_extension("log"))?;
         let mut command = Command::new(&self.binary);
         command.arg("serve").arg("--data").arg(&self.data);
@@ -73,7 +78,7 @@ impl Server {
         self.child.kill()?;
         self.child.wait()?;
         drop(self);
-        start.start()
+        start.launch()
     }
 
     fn get(&self, path: &str) -> io::Result<String> {

@@ -7,7 +7,6 @@ use crate::load::LEASE_S;
 use crate::nodes::SHARDS;
 use crate::recorder::Recorder;
 use overtake_base::QueueConfigPatch;
-use overtake_base::queue_config::Scheduling;
 use overtake_client::{Client, ClientError, ConnectOptions};
 use overtake_sim::checkers::{self, Violation};
 use overtake_sim::ending::{self, Driver};
@@ -24,7 +23,6 @@ const LEVELS: u8 = 5;
 /// So many that no fault makes a message die.
 const MAX_DELIVERIES: u32 = 1_000;
 const DEDUP_WINDOW_S: u64 = 600;
-const RETENTION_MS: u64 = 345_600_000;
 /// A question of the end is repeated for so long: a node may just have come back.
 const GIVE_UP: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(50);
@@ -33,7 +31,6 @@ const PAUSE: Duration = Duration::from_millis(50);
 #[must_use]
 pub fn plan(queue: &str, disk_may_fill: bool) -> Swarm {
     let queue = QueuePlan {
-        name: queue.to_owned(),
         patch: Some(QueueConfigPatch {
             levels: Some(Some(LEVELS)),
             lease_s: Some(Some(LEASE_S)),
@@ -42,20 +39,10 @@ pub fn plan(queue: &str, disk_may_fill: bool) -> Swarm {
             ..QueueConfigPatch::default()
         }),
         levels: LEVELS,
-        shards: SHARDS,
-        scheduling: Scheduling::Weighted,
         max_deliveries: MAX_DELIVERIES,
         lease_s: LEASE_S,
         dedup_window_ms: DEDUP_WINDOW_S * 1_000,
-        retention_ms: RETENTION_MS,
-        dead_letter_expired: false,
-        backoff_max_s: 0,
-        reserve_ppm: 100_000,
-        floor_ppm: 50_000,
-        capped: false,
-        max_depth: None,
-        max_bytes: None,
-        deletable: false,
+        ..QueuePlan::by_itself(queue.to_owned(), SHARDS)
     };
     // What a seed draws for things that our clients do not do must not excuse anything.
     let mut plan = Swarm::of_seed(0);

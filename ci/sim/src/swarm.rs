@@ -93,6 +93,30 @@ pub struct QueuePlan {
 }
 
 impl QueuePlan {
+    /// Of a queue that a server makes without being told anything about it.
+    #[must_use]
+    pub fn by_itself(name: String, shards: u16) -> Self {
+        Self {
+            name,
+            patch: None,
+            levels: 5,
+            shards,
+            scheduling: Scheduling::Weighted,
+            max_deliveries: 5,
+            lease_s: 30,
+            dedup_window_ms: 600_000,
+            retention_ms: 345_600_000,
+            dead_letter_expired: false,
+            backoff_max_s: 0,
+            reserve_ppm: 100_000,
+            floor_ppm: 50_000,
+            capped: false,
+            max_depth: None,
+            max_bytes: None,
+            deletable: false,
+        }
+    }
+
     /// Spreads it over fewer shards.
     pub fn set_shards(&mut self, shards: u16) {
         self.shards = shards;
@@ -361,20 +385,7 @@ fn queue(draw: &mut Draw, number: u64, node_shards: u16) -> QueuePlan {
         deletable: draw.one_in(8),
     };
     if by_itself {
-        return QueuePlan {
-            max_deliveries: 5,
-            lease_s: 30,
-            dedup_window_ms: 600_000,
-            retention_ms: 345_600_000,
-            dead_letter_expired: false,
-            backoff_max_s: 0,
-            reserve_ppm: 100_000,
-            floor_ppm: 50_000,
-            capped: false,
-            max_depth: None,
-            max_bytes: None,
-            ..plan
-        };
+        return QueuePlan { deletable: plan.deletable, ..QueuePlan::by_itself(plan.name, shards) };
     }
     let aging_s = draw.of(&[1, 10, 1_800]);
     let cap = draw.of(&[2, 50]);

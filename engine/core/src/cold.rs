@@ -11,6 +11,7 @@ use crate::mesh::{Caller, ShardRequest};
 use crate::replica::{CommandCaller, CommandOutcome, Own};
 use bytes::Bytes;
 use overtake_base::{BlockId, MessageId, QueueId, ShardId, UnixMillis};
+use overtake_log::RESTORE;
 use overtake_log::lanes::{BlockPart, BlockRead};
 use overtake_queue::answer::{Answer, Place, Spilled};
 use overtake_queue::cold::Loaded;
@@ -275,8 +276,7 @@ impl Core {
             format!("; the header of {file} is damaged, it may be in there")
         });
         format!(
-            "shard {shard}: block {block} of messages is needed and not in any lane file{hint}: restore the data folder \
-             from a backup, or remove it and let the peers repair this node"
+            "shard {shard}: block {block} of messages is needed and not in any lane file{hint}: {RESTORE}"
         )
     }
 

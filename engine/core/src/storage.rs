@@ -20,8 +20,8 @@ use overtake_base::{BlockId, NodeId, QueueId, ShardId};
 use overtake_log::disk::{DiskCompletion, DiskOperation};
 use overtake_log::lanes::{BlockPart, LANES_OPERATION, Lanes, LanesConfig, LanesRecovery, NewBlock};
 use overtake_log::{
-    BatchNumber, EntryRead, Journal, JournalConfig, JournalError, JournalUsage, ReadError, Record, Recovered,
-    Recovery, mark,
+    BatchNumber, EntryRead, Journal, JournalConfig, JournalError, JournalUsage, RESTORE, ReadError, Record,
+    Recovered, Recovery, mark,
 };
 use overtake_queue::answer::Place;
 use overtake_replication::types::{EntryKind, GroupOutput, HardState, LogEntry};
@@ -104,10 +104,7 @@ fn lanes_config(config: &CoreConfig) -> LanesConfig {
 
 /// Files that are whole by themselves, and do not belong together.
 fn contradicts(shard: ShardId, detail: &str) -> String {
-    format!(
-        "shard {shard}: {detail}: a file is damaged, older than it should be, or missing; restore the data folder from a \
-         backup, or remove it and let the peers repair this node"
-    )
+    format!("shard {shard}: {detail}: a file is damaged, older than it should be, or missing; {RESTORE}")
 }
 
 impl Storage {

@@ -3,6 +3,10 @@
 use crate::disk::FileName;
 use core::fmt;
 
+/// What to do where a data folder lacks something, or holds it damaged.
+pub const RESTORE: &str =
+    "restore the data folder from a backup, or remove it and let the peers repair this node";
+
 /// A reason to stop. None of them is retried: the core stops loudly.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum JournalError {
@@ -72,7 +76,7 @@ impl fmt::Display for JournalError {
             Self::Damaged { file, offset, detail } => write!(
                 f,
                 "{file} is damaged at byte {offset}: {detail}; this is not a torn tail, so it is not repaired by \
-                 guessing: restore the data folder from a backup, or remove it and let the peers repair this node"
+                 guessing: {RESTORE}"
             ),
             Self::Gone { core } => write!(
                 f,

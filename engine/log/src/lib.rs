@@ -31,7 +31,7 @@ mod tests;
 mod writer;
 
 pub use config::{BatchNumber, JournalConfig, segment_bytes_min};
-pub use error::JournalError;
+pub use error::{JournalError, RESTORE};
 pub use journal::{CheckpointWritten, Completed, EntryRead, Journal, JournalUsage, ReadError};
 pub use layout::{Field, contiguous, field, layout, layout_of};
 pub use record::Record;

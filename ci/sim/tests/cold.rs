@@ -9,7 +9,9 @@ use overtake_base::QueueConfigPatch;
 use overtake_core::ColdConfig;
 use overtake_sim::disk::DiskProfile;
 use overtake_sim::node::NodeShape;
-use overtake_wire::message::{ErrorCode, PeekStates, Receive, Release, Request, Response, Settle, Settled};
+use overtake_wire::message::{
+    Delay, EnqueueMessage, ErrorCode, PeekStates, Receive, Release, Request, Response, Settle, Settled,
+};
 use std::collections::BTreeSet;
 
 /// Few messages stay in memory.
@@ -59,6 +61,33 @@ fn receives_at_the_same_time_are_not_short_of_what_is_on_disk() {
     }
     assert_eq!(sequences, (0..150).map(|number: usize| number.to_string()).collect());
     assert!(count(&client, "thaws") > 3);
+}
+
+/// Messages that expire or are due soon go by themselves. They are not taken out of memory only to come back at once, and
+/// do not keep a shorter lane from leaving.
+#[test]
+fn what_is_over_soon_stays_in_memory_and_lets_others_leave() {
+    let soon_over: [fn(&mut EnqueueMessage); 2] =
+        [|message| message.expires_in_s = Some(3), |message| message.delay = Delay::AfterS(3)];
+    for over in soon_over {
+        let mut client = Client::of_shape(6, cold_shape(1));
+        let kept = QueueConfigPatch { dead_letter_expired: Some(Some(true)), ..QueueConfigPatch::default() };
+        client.put("soon", kept);
+        let mut batch = |queue: &str, number: usize, change: &dyn Fn(&mut EnqueueMessage)| {
+            let mut message = EnqueueMessage { priority: 2, ..EnqueueMessage::default() };
+            change(&mut message);
+            let messages = vec![message; number];
+            let request = Request::Enqueue { queue: queue.into(), messages };
+            assert!(matches!(client.ask(&request), Response::Enqueued { .. }));
+        };
+        batch("soon", 200, &over);
+        batch("work", 80, &|_| ());
+        client.pass(1_000);
+        let left = count(&client, "blocks written");
+        assert!(left >= 3, "{left} blocks of the shorter lane");
+        assert_eq!(count(&client, "thaws"), 0);
+        assert!(count(&client, "spills") < 30);
+    }
 }
 
 #[test]

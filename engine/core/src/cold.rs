@@ -10,7 +10,7 @@ use crate::config::ColdConfig;
 use crate::mesh::{Caller, ShardRequest};
 use crate::replica::{CommandCaller, CommandOutcome, Own};
 use bytes::Bytes;
-use overtake_base::{BlockId, MessageId, QueueId, ShardId, UnixMillis};
+use overtake_base::{BlockId, Level, MessageId, QueueId, ShardId, UnixMillis};
 use overtake_log::RESTORE;
 use overtake_log::lanes::{BlockPart, BlockRead};
 use overtake_queue::answer::{Answer, Place, Spilled};
@@ -49,6 +49,9 @@ pub(crate) struct Cold {
     keep: u32,
     /// Shards whose last spill was to take messages out of memory, and did or is under way.
     leaving: BTreeSet<ShardId>,
+    /// Where a spill took nothing, although there is enough: messages that are due or expire soon. They have their next
+    /// turn when all others had theirs, or one of them would be tried again and again while others could leave.
+    barren: BTreeSet<(ShardId, Source)>,
     relief: Option<Relief>,
     /// Something was moved out of the journal since the last look at it.
     relieved: bool,
@@ -58,6 +61,25 @@ pub(crate) struct Cold {
     relief_looked_at_bytes: Option<u64>,
     look_at_ns: u64,
     wake_at_ns: Option<u64>,
+}
+
+/// Where messages leave memory from.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Source {
+    /// The visible messages of a queue's level.
+    Lane(QueueId, Level),
+    /// The delayed messages of a queue.
+    Delayed(QueueId),
+}
+
+impl Source {
+    fn of(queue: QueueId, what: SpillWhat) -> Option<Self> {
+        match what {
+            SpillWhat::Lane { level, .. } => Some(Self::Lane(queue, level)),
+            SpillWhat::Delayed => Some(Self::Delayed(queue)),
+            SpillWhat::Payloads { .. } => None,
+        }
+    }
 }
 
 /// What a block is read for.
@@ -122,6 +144,7 @@ impl Cold {
             ahead: BTreeSet::new(),
             keep: config.keep_messages.max(KEEP_MIN.min(config.keep_messages)),
             leaving: BTreeSet::new(),
+            barren: BTreeSet::new(),
             relief: None,
             relieved: false,
             relief_is_next: false,
@@ -432,11 +455,11 @@ impl Core {
                 self.cold.thaws.remove(&(shard, block));
                 self.look_at_blocked(shard);
             }
-            Own::Spill { relief } => {
+            Own::Spill { source, relief } => {
                 if let Some(replica) = self.replicas.get_mut(&shard) {
                     replica.spilling = false;
                 }
-                self.spilled(shard, relief, spilled.unwrap_or_default());
+                self.spilled(shard, source, relief, spilled.unwrap_or_default());
                 self.look_at_blocked(shard);
             }
         }
@@ -488,26 +511,32 @@ impl Core {
             self.cold.relief_is_next = true;
             // Where there are very many lanes, each keeps less.
             let keep_min = KEEP_MIN.min(config.keep_messages);
+            let mut keep = self.cold.keep;
             loop {
-                match self.spill_messages() {
-                    Some(spilled) => return spilled,
-                    None if self.cold.keep > keep_min => self.cold.keep = (self.cold.keep / 4).max(keep_min),
+                match self.spill_messages(keep) {
+                    Some(spilled) => {
+                        self.cold.keep = if spilled { keep } else { self.cold.keep };
+                        return spilled;
+                    }
+                    None if keep > keep_min => keep = (keep / 4).max(keep_min),
                     None => {
+                        self.cold.barren.clear();
                         self.cold.look_at_ns = self.now.monotonic_ns + LOOK_AGAIN_NS;
                         return false;
                     }
                 }
             }
         }
+        self.cold.barren.clear();
         if hot * 2 < config.hot_messages_max {
             self.cold.keep = config.keep_messages;
         }
         self.relieve_journal()
     }
 
-    /// Proposes a spill of the longest lane, or of delayed messages. False where only shards that spill already have any,
-    /// none where nothing is long enough.
-    fn spill_messages(&mut self) -> Option<bool> {
+    /// Proposes a spill of the longest lane, of which `keep` messages stay, or of delayed messages. False where only
+    /// shards that spill already have any, none where nothing is long enough.
+    fn spill_messages(&mut self, keep: u32) -> Option<bool> {
         let serving = self.replicas.iter().filter(|(_, replica)| replica.serves());
         let mut fullest: Vec<(usize, ShardId, u64)> = serving
             .map(|(shard, replica)| (replica.machine.hot_messages(), *shard, replica.machine.applied()))
@@ -517,7 +546,7 @@ impl Core {
         for (_, shard, up_to_index) in fullest {
             if self.is_spilling(shard) {
                 wait = true;
-            } else if let Some((queue, what)) = self.longest(shard) {
+            } else if let Some((queue, what)) = self.longest(shard, keep) {
                 self.propose_spill(shard, queue, what, up_to_index, false);
                 return Some(true);
             }
@@ -525,16 +554,19 @@ impl Core {
         wait.then_some(false)
     }
 
-    /// The lane or the delayed messages of the shard of which the most can leave memory.
-    fn longest(&self, shard: ShardId) -> Option<(QueueId, SpillWhat)> {
+    /// The lane, of which `keep` messages stay, or the delayed messages of the shard of which the most can leave memory.
+    fn longest(&self, shard: ShardId, keep: u32) -> Option<(QueueId, SpillWhat)> {
         let machine = &self.replicas.get(&shard)?.machine;
         let min = u64::from(self.config.cold.run_messages_min);
-        let lane = machine.longest_lane(u64::from(self.cold.keep)).filter(|(.., count)| *count >= min);
-        let delayed = machine.most_delayed().filter(|(_, count)| *count >= min);
+        let may = |source| !self.cold.barren.contains(&(shard, source));
+        let lane = machine.longest_lane(u64::from(keep), |queue, level| may(Source::Lane(queue, level)));
+        let lane = lane.filter(|(.., count)| *count >= min);
+        let delayed = machine.most_delayed(|queue| may(Source::Delayed(queue)));
+        let delayed = delayed.filter(|(_, count)| *count >= min);
         let of_lane = lane.map_or(0, |(.., count)| count);
         match (lane, delayed) {
             (_, Some((queue, count))) if count > of_lane => Some((queue, SpillWhat::Delayed)),
-            (Some((queue, level, _)), _) => Some((queue, SpillWhat::Lane { level, keep: self.cold.keep })),
+            (Some((queue, level, _)), _) => Some((queue, SpillWhat::Lane { level, keep })),
             _ => None,
         }
     }
@@ -568,12 +600,15 @@ impl Core {
             self.cold.leaving.insert(shard);
         }
         self.counters.spills += 1;
-        let caller = CommandCaller::own(queue, Own::Spill { relief });
+        let caller = CommandCaller::own(queue, Own::Spill { source: Source::of(queue, what), relief });
         replica.submit(Command::Spill { queue, spill }, caller);
     }
 
     /// What a spill came to.
-    fn spilled(&mut self, shard: ShardId, for_relief: bool, spilled: Spilled) {
+    fn spilled(&mut self, shard: ShardId, source: Option<Source>, for_relief: bool, spilled: Spilled) {
+        if spilled.payloads == 0 {
+            self.cold.barren.extend(source.map(|source| (shard, source)));
+        }
         if !for_relief && spilled.payloads == 0 {
             self.cold.leaving.remove(&shard);
             self.cold.look_at_ns = self.now.monotonic_ns + LOOK_AGAIN_NS;
@@ -613,7 +648,7 @@ impl Core {
         }
         if relief.lanes {
             // A run takes more room than what of it stands in the segment.
-            if let Some((queue, what)) = self.longest(shard).filter(|_| !full) {
+            if let Some((queue, what)) = self.longest(shard, self.cold.keep).filter(|_| !full) {
                 self.propose_spill(shard, queue, what, up_to_index, true);
                 return true;
             }

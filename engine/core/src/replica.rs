@@ -5,6 +5,7 @@
 //! they came, that it still follows this leader: no clock is trusted for that.
 
 use crate::cache::EntryCache;
+use crate::cold::Source;
 use crate::mesh::{Caller, Read};
 use crate::proposals::Proposals;
 use bytes::Bytes;
@@ -123,9 +124,11 @@ impl CommandCaller {
 pub enum Own {
     /// Nothing to be heard of.
     Other,
-    /// A spill; whether for the relief of the journal.
+    /// A spill.
     Spill {
-        /// See there.
+        /// Where messages were to leave from; none where only payloads were.
+        source: Option<Source>,
+        /// Whether it was for the relief of the journal.
         relief: bool,
     },
     /// A thaw of this block.

@@ -278,20 +278,28 @@ impl Machine {
         queue.visible.iter().flat_map(|level| queue.runs_ahead(&self.shared, level, ahead)).collect()
     }
 
-    /// The lane with the most visible messages in memory behind its runs, or behind its first `keep`, and how many.
+    /// The lane with the most visible messages in memory behind its runs, or behind its first `keep`, and how many. Of
+    /// lanes that `may` lets through.
     #[must_use]
-    pub fn longest_lane(&self, keep: u64) -> Option<(QueueId, Level, u64)> {
+    pub fn longest_lane(
+        &self,
+        keep: u64,
+        may: impl Fn(QueueId, Level) -> bool,
+    ) -> Option<(QueueId, Level, u64)> {
         let lanes = self.queues.values().flat_map(|queue| {
             queue.visible.iter().map(|level| (queue.id, level, queue.behind(&self.shared, level, keep)))
         });
-        lanes.filter(|(.., count)| *count > 0).max_by_key(|(.., count)| *count)
+        lanes
+            .filter(|(queue, level, count)| *count > 0 && may(*queue, *level))
+            .max_by_key(|(.., count)| *count)
     }
 
-    /// The queue with the most messages in memory that wait for their first visibility, and how many.
+    /// The queue with the most messages in memory that wait for their first visibility, and how many. Of queues that
+    /// `may` lets through.
     #[must_use]
-    pub fn most_delayed(&self) -> Option<(QueueId, u64)> {
+    pub fn most_delayed(&self, may: impl Fn(QueueId) -> bool) -> Option<(QueueId, u64)> {
         let queues = self.queues.values().map(|queue| (queue.id, queue.waiting.len() as u64));
-        queues.filter(|(_, count)| *count > 0).max_by_key(|(_, count)| *count)
+        queues.filter(|(queue, count)| *count > 0 && may(*queue)).max_by_key(|(_, count)| *count)
     }
 }
 

@@ -64,17 +64,24 @@ impl Queue {
         }
     }
 
-    /// Messages behind the lane's runs, or behind its first ones.
+    /// Messages behind the lane's runs, or behind its first ones, without those that expire soon: they go by themselves, and
+    /// a run that holds one would have to come back at once. There may be many of them: the walk ends after as many as
+    /// would fill the block.
     fn lane_messages(&self, shared: &Shared, spill: &Spill, level: Level, keep: usize) -> Vec<u32> {
         let lane = &self.lanes[usize::from(level.0)];
         let last_run = lane.runs.last_key_value().and_then(|(_, block)| shared.blocks.run(*block));
         let after = last_run.map(|run| run.last);
         let mut chosen = Chosen::new(spill);
+        let mut passed_over = 0;
         let key_of = |slot: u32| shared.messages[slot].sequence.0;
         for slot in lane.ready.iter_after(after, key_of).skip(if after.is_some() { 0 } else { keep }) {
             let message = &shared.messages[slot];
-            if !may_move(message, spill) || message.expires_at() <= shared.time || !chosen.take(shared, slot)
-            {
+            if message.expires_at() <= shared.time || message.expires_at() < spill.horizon {
+                passed_over += 1;
+                if passed_over >= spill.messages_max {
+                    break;
+                }
+            } else if !may_move(message, spill) || !chosen.take(shared, slot) {
                 break;
             }
         }

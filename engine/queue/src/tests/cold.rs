@@ -195,6 +195,38 @@ fn a_run_that_is_over_is_dropped_whole_unless_the_queue_keeps_what_expires() {
 }
 
 #[test]
+fn what_expires_soon_stays_in_memory_and_a_run_goes_around_it() {
+    for keeps in [false, true] {
+        let mut shard = Shard::new(QueueConfig { dead_letter_expired: keeps, ..strict() });
+        let soon = |id: u128| NewMessage { expires_in_ms: Some(299), ..message(id, 1) };
+        let later = |id: u128| NewMessage { expires_in_ms: Some(300), ..message(id, 1) };
+        let mixed = |id: u128| if id.is_multiple_of(3) { soon(id) } else { later(id) };
+        shard.stored((1..=9).map(mixed).chain((10..=40).map(soon)).chain([later(41)]).collect());
+        let horizon = UnixMillis(shard.now + 300);
+        let spill = |shard: &mut Shard| {
+            let what = SpillWhat::Lane { level: Level(1), keep: 2 };
+            let up_to_index = shard.index;
+            let spill =
+                Spill { what, up_to_index, horizon, messages_min: 1, messages_max: 20, bytes_max: u64::MAX };
+            match shard.one(Command::Spill { queue: QUEUE, spill }) {
+                Answer::Spilled(spilled) => spilled.payloads,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(spill(&mut shard), 4, "4, 5, 7 and 8");
+        assert_eq!(spill(&mut shard), 0, "a walk is not longer than a block");
+        let draft = shard.draft();
+        assert_eq!(shard.machine.due_runs(UnixMillis(shard.now + 299), 0).count(), 0);
+        assert_eq!(shard.ids(9), [1, 2, 3], "a lease does not pass over the run");
+        assert!(shard.thaw(draft.block, &draft.records));
+        assert_eq!(shard.ids(9), [4, 5, 6, 7, 8, 9, 10, 11, 12]);
+        shard.pass(299);
+        // The leased ones are not over before they come back.
+        assert_eq!(shard.stats().visible[1], 1);
+    }
+}
+
+#[test]
 fn delayed_messages_leave_from_the_end_and_come_back_in_time() {
     let mut shard = Shard::new(strict());
     let due = |id: u128, ms: u64| NewMessage { visible: VisibleWhen::AfterMs(ms), ..message(id, 1) };

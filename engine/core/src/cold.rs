@@ -7,15 +7,16 @@
 use crate::Core;
 use crate::blocks::Key;
 use crate::config::ColdConfig;
-use crate::mesh::{Caller, ShardRequest};
+use crate::mesh::{Caller, Read, ShardRequest};
 use crate::replica::{CommandCaller, CommandOutcome, Own};
 use bytes::Bytes;
-use overtake_base::{BlockId, Level, MessageId, QueueId, ShardId, UnixMillis};
+use overtake_base::{BlockId, Level, Malformed, MessageId, QueueId, ShardId, UnixMillis};
 use overtake_log::RESTORE;
 use overtake_log::lanes::{BlockPart, BlockRead};
 use overtake_queue::answer::{Answer, Place, Spilled};
 use overtake_queue::cold::Loaded;
 use overtake_queue::command::{Command, Spill, SpillWhat};
+use overtake_queue::machine::Machine;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Thaws under way at the same time that nobody waits for.
@@ -121,6 +122,29 @@ struct Blocked {
     request: ShardRequest,
     loaded: Loaded,
     wait: Wait,
+}
+
+impl Blocked {
+    /// Takes what the request needs of a run.
+    fn load(&mut self, machine: &Machine, block: BlockId, records: &Bytes) -> Result<(), Malformed> {
+        let loaded = &mut self.loaded;
+        match &self.request {
+            ShardRequest::Command(Command::Enqueue { messages, .. }) => {
+                let ids: BTreeSet<MessageId> = messages.iter().map(|message| message.id).collect();
+                machine.load(block, records, |id| ids.contains(&id), loaded)
+            }
+            ShardRequest::Command(Command::StoreClaimed { message, .. }) => {
+                machine.load(block, records, |id| id == message.id, loaded)
+            }
+            ShardRequest::Command(Command::Cancel { id: wanted, .. })
+            | ShardRequest::Read(Read::Inspect { id: wanted, .. } | Read::Lookup { id: Some(wanted), .. }) => {
+                machine.load(block, records, |id| id == *wanted, loaded)
+            }
+            ShardRequest::Command(_) | ShardRequest::Read(_) => {
+                machine.load(block, records, |_| true, loaded)
+            }
+        }
+    }
 }
 
 /// Moving what still stands in the journal's oldest segment.
@@ -333,7 +357,7 @@ impl Core {
             let wanted = blocked.wait.reads.iter().position(|read| *read == block);
             if let Some(at) = wanted
                 && let _ = blocked.wait.reads.swap_remove(at)
-                && let Err(malformed) = replica.machine.load(block, records, &mut blocked.loaded)
+                && let Err(malformed) = blocked.load(&replica.machine, block, records)
             {
                 damaged = Some(malformed);
             }

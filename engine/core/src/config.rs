@@ -5,6 +5,23 @@ use overtake_base::{CoreId, NodeId, ShardId};
 use overtake_queue::members::Members;
 use std::sync::Arc;
 
+/// Bytes of one journal segment. Fixed for a folder once it is made.
+pub const SEGMENT_BYTES: u64 = 32 * 1024 * 1024;
+/// Journal batches written at the same time by one core: the device is busy, and a batch grows meanwhile.
+const WRITES_IN_FLIGHT_MAX: usize = 4;
+/// Bytes of one journal batch.
+const BATCH_BYTES_MAX: usize = 1024 * 1024;
+/// Recent log entries kept in memory, all cores together.
+const CACHE_BYTES: usize = 512 * 1024 * 1024;
+/// Journal bytes of one core after which its shards are checkpointed.
+const CHECKPOINT_BYTES: u64 = 256 * 1024 * 1024;
+/// Bytes of log that each shard keeps for replicas that are away.
+const LOG_KEEP_BYTES: u64 = 64 * 1024 * 1024;
+/// Bytes of one part of a snapshot for another node.
+const SNAPSHOT_PART_BYTES: usize = 256 * 1024;
+/// Accepted bytes of one core that may wait for its disk.
+const BACKLOG_BYTES_MAX: usize = 64 * 1024 * 1024;
+
 /// Everything a core must know; the same on every start of one data folder, but for the seed, addresses and access.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CoreConfig {
@@ -212,6 +229,42 @@ impl Rights {
 }
 
 impl CoreConfig {
+    /// One of the cores of a node by itself, with the sizes that servers have: everyone may do everything, and nobody is
+    /// told where it listens.
+    #[must_use]
+    pub fn alone(core: CoreId, cores: u16, shards: u16, store: u128, seed: u64) -> Self {
+        Self {
+            node: NodeId(1),
+            zone: String::new(),
+            http: String::new(),
+            address: String::new(),
+            core,
+            cores,
+            peers: Vec::new(),
+            members: None,
+            shards,
+            store,
+            journal_begun: false,
+            seed,
+            version: env!("CARGO_PKG_VERSION").into(),
+            auto_create: true,
+            tokens: Vec::new(),
+            tenants: Vec::new(),
+            segment_bytes: SEGMENT_BYTES,
+            writes_in_flight_max: WRITES_IN_FLIGHT_MAX,
+            entry_bytes_max: overtake_log::record::DATA_BYTES_MAX,
+            batch_bytes_max: BATCH_BYTES_MAX,
+            cache_bytes: CACHE_BYTES / usize::from(cores.max(1)),
+            checkpoint_bytes: CHECKPOINT_BYTES,
+            log_keep_bytes: LOG_KEEP_BYTES,
+            snapshot_part_bytes: SNAPSHOT_PART_BYTES,
+            backlog_bytes_max: BACKLOG_BYTES_MAX,
+            cold: ColdConfig::of_cores(cores),
+            answers: AnswerConfig::default(),
+            scrub: ScrubConfig::default(),
+        }
+    }
+
     /// Which core of this node hosts a shard, if its replicas are there.
     #[must_use]
     pub fn core_of(&self, shard: ShardId) -> CoreId {

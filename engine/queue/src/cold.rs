@@ -94,11 +94,21 @@ impl Machine {
         self.shared.blocks.get(block).filter(|block| block.run.is_some()).map(|block| block.queue)
     }
 
-    /// Adds a run's records to what is known to a request. A run that is not cold any more adds nothing.
-    pub fn load(&self, block: BlockId, records: &[u8], loaded: &mut Loaded) -> Result<(), Malformed> {
+    /// Adds those of a run's records that a request asks for to what is known to it: it waits with them for other blocks,
+    /// and many requests may. A run that is not cold any more adds nothing.
+    pub fn load(
+        &self,
+        block: BlockId,
+        records: &[u8],
+        wanted: impl Fn(MessageId) -> bool,
+        loaded: &mut Loaded,
+    ) -> Result<(), Malformed> {
         let Some(found) = self.shared.blocks.get(block) else { return Ok(()) };
         if let Some(run) = &found.run {
-            loaded.0.insert(block, read_records(records, block, found.queue, run)?);
+            let mut messages = read_records(records, block, found.queue, run)?;
+            messages.retain(|(message, _)| wanted(message.id()));
+            messages.shrink_to_fit();
+            loaded.0.insert(block, messages);
         }
         Ok(())
     }
@@ -278,7 +288,7 @@ impl Machine {
         queue.visible.iter().flat_map(|level| queue.runs_ahead(&self.shared, level, ahead)).collect()
     }
 
-    /// The lane with the most visible messages in memory behind its runs, or behind its first `keep`, and how many. Of
+    /// The lane with the most visible messages in memory behind its first run, or behind its first `keep`, and how many. Of
     /// lanes that `may` lets through.
     #[must_use]
     pub fn longest_lane(
@@ -304,6 +314,12 @@ impl Machine {
 }
 
 impl Loaded {
+    /// Messages that were read.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.0.values().map(Vec::len).sum()
+    }
+
     /// Nothing can be known of this block: its messages are left out.
     pub fn leave_out(&mut self, block: BlockId) {
         self.0.insert(block, Vec::new());
@@ -354,12 +370,12 @@ impl Queue {
         blocks
     }
 
-    /// How many visible messages in memory stand behind the lane's runs, or behind its first `keep`.
+    /// How many visible messages in memory stand behind the lane's first run, or behind its first `keep`.
     fn behind(&self, shared: &Shared, level: Level, keep: u64) -> u64 {
         let lane = &self.lanes[usize::from(level.0)];
-        let last_run = lane.runs.last_key_value().and_then(|(_, block)| shared.blocks.run(*block));
         let key_of = |slot: u32| shared.messages[slot].sequence.0;
-        let before = last_run.map_or(keep, |run| lane.ready.rank(run.last + 1, key_of) as u64);
+        let first_run = lane.runs.first_key_value();
+        let before = first_run.map_or(keep, |(first, _)| lane.ready.rank(*first, key_of) as u64);
         (lane.ready.len() as u64).saturating_sub(before)
     }
 

@@ -64,18 +64,45 @@ impl Queue {
         }
     }
 
-    /// Messages behind the lane's runs, or behind its first ones, without those that expire soon: they go by themselves, and
-    /// a run that holds one would have to come back at once. There may be many of them: the walk ends after as many as
-    /// would fill the block.
+    /// Messages behind the lane's runs, or behind its first ones; where those are not enough, messages between two of its
+    /// runs: a request that named one of them brought them back, and they may leave again.
     fn lane_messages(&self, shared: &Shared, spill: &Spill, level: Level, keep: usize) -> Vec<u32> {
         let lane = &self.lanes[usize::from(level.0)];
-        let last_run = lane.runs.last_key_value().and_then(|(_, block)| shared.blocks.run(*block));
-        let after = last_run.map(|run| run.last);
+        let end_of = |block: &BlockId| shared.blocks.run(*block).map(|run| run.last);
+        let Some((_, last_run)) = lane.runs.last_key_value() else {
+            return self.part_of_lane(shared, spill, level, None, None, keep);
+        };
+        let behind = self.part_of_lane(shared, spill, level, end_of(last_run), None, 0);
+        if behind.len() >= spill.messages_min as usize {
+            return behind;
+        }
+        let between = lane.runs.values().zip(lane.runs.keys().skip(1)).find_map(|(run, next)| {
+            let part = self.part_of_lane(shared, spill, level, end_of(run), Some(*next), 0);
+            (part.len() >= spill.messages_min as usize).then_some(part)
+        });
+        between.unwrap_or_default()
+    }
+
+    /// Messages of a lane between two sequences, but for the first ones, without those that expire soon: they go by
+    /// themselves, and a run that holds one would have to come back at once. There may be many of them: the walk ends after
+    /// as many as would fill the block.
+    fn part_of_lane(
+        &self,
+        shared: &Shared,
+        spill: &Spill,
+        level: Level,
+        after: Option<u64>,
+        before: Option<u64>,
+        keep: usize,
+    ) -> Vec<u32> {
         let mut chosen = Chosen::new(spill);
         let mut passed_over = 0;
         let key_of = |slot: u32| shared.messages[slot].sequence.0;
-        for slot in lane.ready.iter_after(after, key_of).skip(if after.is_some() { 0 } else { keep }) {
+        for slot in self.lanes[usize::from(level.0)].ready.iter_after(after, key_of).skip(keep) {
             let message = &shared.messages[slot];
+            if before.is_some_and(|before| message.sequence.0 >= before) {
+                break;
+            }
             if message.expires_at() <= shared.time || message.expires_at() < spill.horizon {
                 passed_over += 1;
                 if passed_over >= spill.messages_max {

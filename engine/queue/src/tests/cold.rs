@@ -227,6 +227,37 @@ fn what_expires_soon_stays_in_memory_and_a_run_goes_around_it() {
 }
 
 #[test]
+fn what_came_back_between_two_runs_may_leave_again() {
+    let mut shard = lane(50, strict());
+    let runs: Vec<BlockDraft> = (0..4)
+        .map(|_| {
+            assert_eq!(shard.spill_lane(1, 10, 10), 10);
+            shard.draft()
+        })
+        .collect();
+    let longest = |shard: &Shard| shard.machine.longest_lane(10, |_, _| true);
+    assert_eq!(longest(&shard), None);
+    for back in [2, 1] {
+        assert!(shard.thaw(runs[back].block, &runs[back].records));
+    }
+    assert_eq!(longest(&shard), Some((QUEUE, Level(1), 20)));
+    // As one run of what fits, and one of the rest.
+    assert_eq!([shard.spill_lane(1, 10, 15), shard.spill_lane(1, 10, 15)], [15, 5]);
+    assert_eq!((shard.machine.hot_messages(), shard.machine.cold_messages()), (10, 40));
+    assert_eq!(longest(&shard), None);
+    let mut drafts = Vec::new();
+    shard.machine.drain_drafts(|draft| drafts.push(draft));
+    let mut left = vec![runs[0].clone(), drafts[0].clone(), drafts[1].clone(), runs[3].clone()].into_iter();
+    let mut seen = Vec::new();
+    loop {
+        seen.extend(shard.ids(50));
+        let Some(run) = left.next() else { break };
+        assert!(shard.thaw(run.block, &run.records));
+    }
+    assert_eq!(seen, (1..=50).collect::<Vec<u128>>());
+}
+
+#[test]
 fn delayed_messages_leave_from_the_end_and_come_back_in_time() {
     let mut shard = Shard::new(strict());
     let due = |id: u128, ms: u64| NewMessage { visible: VisibleWhen::AfterMs(ms), ..message(id, 1) };
@@ -344,8 +375,8 @@ fn reads_look_into_runs_only_where_they_must() {
     assert_eq!(peek(None, 20, &loaded), Ok((1..=20).collect()));
     assert_eq!(peek(Some(80), 99, &loaded), Ok((81..=100).collect()));
     assert_eq!(peek(Some(10), 20, &loaded), Err(NeedsBlocks(vec![draft.block])));
-    assert!(shard.machine.load(draft.block, &draft.records[1..], &mut loaded).is_err());
-    shard.machine.load(draft.block, &draft.records, &mut loaded).unwrap();
+    assert!(shard.machine.load(draft.block, &draft.records[1..], |_| true, &mut loaded).is_err());
+    shard.machine.load(draft.block, &draft.records, |_| true, &mut loaded).unwrap();
     assert_eq!(peek(Some(10), 20, &loaded), Ok((11..=30).collect()));
     assert_eq!(peek(Some(10), 40, &loaded), Ok((11..=50).collect()), "the other run begins later");
     let seen = shard.machine.inspect(QUEUE, MessageId(33), &loaded).unwrap().unwrap();
@@ -376,8 +407,10 @@ fn only_client_made_ids_are_looked_for_when_messages_come() {
     assert!(alarms < 60, "{alarms} false alarms of 4,000");
     assert!(needs(40_001, true, &none).is_empty());
     let mut loaded = Loaded::default();
-    shard.machine.load(draft.block, &draft.records, &mut loaded).unwrap();
+    shard.machine.load(draft.block, &draft.records, |id| id == MessageId(2_000), &mut loaded).unwrap();
     assert_eq!(needs(2_000, true, &loaded).thaw, [draft.block]);
+    assert_eq!(loaded.len(), 1, "what nobody asked for is not kept");
+    shard.machine.load(draft.block, &draft.records, |id| id == MessageId(4_000), &mut loaded).unwrap();
     assert_eq!(shard.machine.id_lookup(QUEUE, MessageId(4_000), UnixMillis(0), &loaded), Ok(true));
     assert_eq!(shard.machine.id_lookup(QUEUE, MessageId(4_001), UnixMillis(0), &loaded), Ok(false));
     assert!(shard.machine.needs(&Command::Purge { queue: QUEUE }, 1, &none).is_empty());

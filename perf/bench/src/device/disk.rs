@@ -76,7 +76,7 @@ fn fill(path: &Path, bytes: u64) -> io::Result<()> {
 }
 
 /// Runs on an executor of its own, on a thread of its own: the caller may be on another one.
-fn on_executor<T: Send + 'static, F: Future<Output = io::Result<T>>>(
+pub(crate) fn on_executor<T: Send + 'static, F: Future<Output = io::Result<T>>>(
     work: impl FnOnce() -> F + Send + 'static,
 ) -> io::Result<T> {
     let thread = std::thread::spawn(move || {

@@ -8,6 +8,7 @@ mod quic;
 
 use crate::duration;
 use clap::{Args, ValueEnum};
+pub(crate) use disk::on_executor;
 use overtake_measure::table::{Latencies, Row, render};
 use std::io;
 use std::net::SocketAddr;
@@ -127,14 +128,26 @@ pub fn limits(dir: &Path, duration: Duration) -> io::Result<Vec<Row>> {
     Ok(rows.into_iter().map(limit).collect())
 }
 
+/// What is written or read one after the other.
+const SEQUENTIAL_FILE_BYTES: u64 = 128 << 20;
+
+/// Durable writes of so many bytes, one after the other, so many under way.
+pub(crate) fn writes(dir: &Path, bytes: usize, under_way: usize, duration: Duration) -> io::Result<Row> {
+    Ok(disk::writes(dir, SEQUENTIAL_FILE_BYTES, duration, &[bytes], &[under_way])?.remove(0))
+}
+
+/// Reads of 1 MiB one after the other, two under way, as a server reads ahead.
+pub(crate) fn reads(dir: &Path, duration: Duration) -> io::Result<Row> {
+    disk::sequential_reads(dir, SEQUENTIAL_FILE_BYTES, duration, 1 << 20, 2)
+}
+
 /// The disk by itself: durable writes of batches of about so many bytes, four under way, and reads of 1 MiB, two under way,
 /// both one after the other, as a server's journal and its read-ahead do.
 pub fn sequential(dir: &Path, batch_bytes: usize, duration: Duration) -> io::Result<[Row; 2]> {
-    const FILE_BYTES: u64 = 256 << 20;
     const BLOCK_BYTES: usize = 4 << 10;
     let batch = batch_bytes.clamp(BLOCK_BYTES, 1 << 20).next_multiple_of(BLOCK_BYTES);
-    let write = disk::writes(dir, FILE_BYTES, duration, &[batch], &[4])?.remove(0);
-    let read = disk::sequential_reads(dir, FILE_BYTES, duration, 1 << 20, 2)?;
+    let write = writes(dir, batch, 4, duration)?;
+    let read = reads(dir, duration)?;
     let limit = |key: &str, row: Row| Row {
         key: format!("device.{key}"),
         name: format!("limit: {}", row.name),

@@ -1,7 +1,9 @@
 //! `storage`: what a long backlog costs in memory, disk and time. Starts a server of its own on an empty folder, since it
 //! kills it too.
 
+mod engine;
 mod goals;
+mod journal;
 mod server;
 mod work;
 
@@ -13,7 +15,7 @@ use goals::Goal;
 use overtake_client::{Client, ConnectOptions, QueueConfigPatch, Trust};
 use server::{Server, Start};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 const MIB: f64 = 1024.0 * 1024.0;
@@ -51,6 +53,12 @@ pub struct StorageOptions {
     /// Bytes of a body of the backlog.
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(16..=131_072))]
     pub body: u32,
+    /// MiB of bodies that one core by itself stores and drains.
+    #[arg(long, default_value_t = 4_096, value_parser = clap::value_parser!(u64).range(1..))]
+    pub engine_mib: u64,
+    /// Bytes of one of these bodies.
+    #[arg(long, default_value_t = 1_024, value_parser = clap::value_parser!(u32).range(16..=131_072))]
+    pub engine_body: u32,
     /// Bytes of bodies of the backlog whose writes are counted (1 KiB each), in MiB.
     #[arg(long, default_value_t = 2_048, value_parser = clap::value_parser!(u64).range(64..))]
     pub long_mib: u64,
@@ -87,10 +95,19 @@ pub enum Section {
     Pinned,
     /// Disk that is used by messages that are released again and again.
     Releases,
+    /// Journal and drain by themselves, in this process, without network and clients.
+    Engine,
 }
 
 impl Section {
-    const ALL: [Self; 5] = [Self::Backlog, Self::Short, Self::Long, Self::Pinned, Self::Releases];
+    const ALL: [Self; 6] =
+        [Self::Engine, Self::Backlog, Self::Short, Self::Long, Self::Pinned, Self::Releases];
+}
+
+impl StorageOptions {
+    fn engine_messages(&self) -> u64 {
+        (self.engine_mib << 20) / u64::from(self.engine_body)
+    }
 }
 
 /// What was measured: for people and tools, and held against what is asked.
@@ -107,15 +124,15 @@ pub async fn run(options: &StorageOptions, progress: &mut dyn FnMut(&str)) -> Re
         if !options.only.is_empty() && !options.only.contains(&section) {
             continue;
         }
-        let stage = Stage::set(options).await?;
-        match section {
-            Section::Backlog => stage.backlog(options, progress, &mut found).await?,
-            Section::Short => stage.short(options, progress, &mut found).await?,
-            Section::Long => stage.long(options, progress, &mut found).await?,
-            Section::Pinned => stage.pinned(options, progress, &mut found).await?,
-            Section::Releases => stage.releases(options, progress, &mut found).await?,
+        make_empty(&options.data)?;
+        if section == Section::Engine {
+            by_itself(options, progress, &mut found).await?;
+        } else {
+            let stage = Stage::set(options).await?;
+            stage.measure(section, options, progress, &mut found).await?;
+            std::fs::remove_file(options.data.with_extension("log"))?;
         }
-        clear(options)?;
+        std::fs::remove_dir_all(&options.data)?;
     }
     if let Some(path) = &options.results {
         crate::results::write(path, "storage", &found.rows)?;
@@ -123,9 +140,57 @@ pub async fn run(options: &StorageOptions, progress: &mut dyn FnMut(&str)) -> Re
     Ok(format!("{}\n{}", render(&found.rows), goals::render(&found.goals)))
 }
 
-fn clear(options: &StorageOptions) -> std::io::Result<()> {
-    std::fs::remove_dir_all(&options.data)?;
-    std::fs::remove_file(options.data.with_extension("log"))
+fn make_empty(folder: &Path) -> std::io::Result<()> {
+    let empty = std::fs::read_dir(folder).map_or(true, |mut entries| entries.next().is_none());
+    if !empty {
+        let detail = format!("{} is not empty: it would be removed", folder.display());
+        return Err(std::io::Error::other(detail));
+    }
+    std::fs::create_dir_all(folder)
+}
+
+/// The journal and one core of a server, without the rest of it.
+async fn by_itself(
+    options: &StorageOptions,
+    progress: &mut dyn FnMut(&str),
+    found: &mut Found,
+) -> Result<(), BenchError> {
+    progress("the journal by itself, and the disk without it");
+    let (folder, shards, messages) = (options.data.clone(), options.shards as u16, options.engine_messages());
+    let body = options.engine_body as usize;
+    let journals = blocking(move || journal::measure(&folder, 2 * LIMITS_FOR)).await?;
+    let worst = journals.iter().map(journal::Measured::percent).fold(f64::INFINITY, f64::min);
+    found.goals.push((Goal::WriteRate, worst));
+    found.rows.extend(journals.iter().map(journal::Measured::row));
+    progress("one core without a network: a backlog is stored and drained");
+    let folder = options.data.clone();
+    let (drained, limit) = blocking(move || {
+        let drained = engine::measure(&folder, shards, messages, body)?;
+        Ok((drained, device::reads(&folder, LIMITS_FOR)?))
+    })
+    .await?;
+    let engine = |key: &str, name: &str, per_second: f64, note: String| Row {
+        per_second: Some(per_second),
+        bytes_per_second: Some(per_second * body as f64),
+        ..row(
+            key,
+            format!("one core without a network {name} {} messages of {body} bytes", thousands(messages)),
+            format!("{:.0} MB/s of bodies{note}", per_second * body as f64 / 1e6),
+        )
+    };
+    found.rows.push(engine("engine.store", "stores", drained.stored_per_second, String::new()));
+    let cold = format!("; {} of them were only on disk", thousands(drained.cold));
+    let row = engine("engine.drain", "gives and acks", drained.drained_per_second, cold);
+    let limited = limit.bytes_per_second.unwrap_or(f64::INFINITY);
+    found.goals.push((Goal::DrainRate, 100.0 * row.bytes_per_second.unwrap_or(0.0) / limited));
+    found.rows.extend([row, Row { name: format!("limit: {}", limit.name), ..limit }]);
+    Ok(())
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> std::io::Result<T> + Send + 'static,
+) -> Result<T, BenchError> {
+    Ok(tokio::task::spawn_blocking(work).await.map_err(std::io::Error::other)??)
 }
 
 /// What a journal wrote.
@@ -167,12 +232,6 @@ fn row(key: &str, name: String, note: String) -> Row {
 
 impl Stage {
     async fn set(options: &StorageOptions) -> Result<Self, BenchError> {
-        let empty = std::fs::read_dir(&options.data).map_or(true, |mut entries| entries.next().is_none());
-        if !empty {
-            let detail = format!("{} is not empty: it would be removed", options.data.display());
-            return Err(std::io::Error::other(detail).into());
-        }
-        std::fs::create_dir_all(&options.data)?;
         let beside = || {
             let own = std::env::current_exe()?;
             Ok::<_, std::io::Error>(own.with_file_name("overtake"))
@@ -187,6 +246,23 @@ impl Stage {
         };
         let server = start.start()?;
         Ok(Self { server, client: connect(options).await? })
+    }
+
+    async fn measure(
+        self,
+        section: Section,
+        options: &StorageOptions,
+        progress: &mut dyn FnMut(&str),
+        found: &mut Found,
+    ) -> Result<(), BenchError> {
+        match section {
+            Section::Engine => Ok(()),
+            Section::Backlog => self.backlog(options, progress, found).await,
+            Section::Short => self.short(options, progress, found).await,
+            Section::Long => self.long(options, progress, found).await,
+            Section::Pinned => self.pinned(options, progress, found).await,
+            Section::Releases => self.releases(options, progress, found).await,
+        }
     }
 
     async fn queue(&self, name: &str) -> Result<(), BenchError> {
@@ -280,8 +356,6 @@ impl Stage {
                 ),
             )
         });
-        let share = |of: f64, limit: &Row| 100.0 * of / limit.bytes_per_second.unwrap_or(f64::INFINITY);
-        goals.push((Goal::WriteRate, share(journal.bytes as f64 / seconds, &limits[0])));
         progress("kill and restart");
         self.client.close().await;
         let killed = Instant::now();
@@ -315,10 +389,6 @@ impl Stage {
                 ),
             )
         });
-        goals.push((
-            Goal::DrainRate,
-            share(drained.messages as f64 * f64::from(options.body) / drained.seconds, &limits[1]),
-        ));
         rows.extend(limits);
         let p99 = |latencies: &Latencies| latencies.histogram().value_at_quantile(0.99) as f64;
         goals.push((Goal::UrgentLatency, p99(&busy) / p99(&idle).max(1.0)));
@@ -348,9 +418,8 @@ impl Stage {
 
     /// What the disk could do in the place of the server, which has nothing to do meanwhile.
     async fn limits(&self, options: &StorageOptions, batch_bytes: usize) -> Result<[Row; 2], BenchError> {
-        let (data, duration) = (options.data.clone(), LIMITS_FOR);
-        let limits = tokio::task::spawn_blocking(move || device::sequential(&data, batch_bytes, duration));
-        Ok(limits.await.map_err(std::io::Error::other)??)
+        let data = options.data.clone();
+        blocking(move || device::sequential(&data, batch_bytes, LIMITS_FOR)).await
     }
 
     /// Bytes written for a backlog of 1 KiB bodies. Files that are made at first are none of a message's cost: they are

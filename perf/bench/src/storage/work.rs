@@ -21,7 +21,7 @@ const CALL_BYTES: u64 = 1 << 20;
 /// Calls under way at a time.
 const CALLS: usize = 8;
 /// Messages of one receive, and receivers, of a drain.
-const TAKE: u32 = 500;
+pub(super) const TAKE: u32 = 500;
 const DRAINERS: usize = 6;
 /// A drain that gets nothing for this long has come to the end.
 const DRAINED_AFTER: Duration = Duration::from_secs(10);
@@ -34,7 +34,7 @@ fn finished(ended: Result<Result<(), BenchError>, tokio::task::JoinError>) -> Re
     ended.unwrap_or_else(|error| Err(io::Error::other(error).into()))
 }
 
-fn per_call(body: usize) -> u64 {
+pub(super) fn per_call(body: usize) -> u64 {
     (CALL_BYTES / (body as u64 + 64)).clamp(1, CALL_MESSAGES)
 }
 

@@ -27,7 +27,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-pub use node::{NodeEvent, SEGMENT_BYTES, run};
+pub use node::{NodeEvent, run};
 
 /// How a node is started.
 #[derive(Clone, PartialEq, Eq, Debug)]

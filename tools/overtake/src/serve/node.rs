@@ -16,8 +16,8 @@ use nix::sys::resource::{Resource, getrlimit};
 use overtake_base::{CoreId, NodeId};
 use overtake_board::Board;
 use overtake_client::{ConnectOptions, Credentials, Trust};
+use overtake_core::CoreConfig;
 use overtake_core::cluster::ClusterMap;
-use overtake_core::{AnswerConfig, ColdConfig, CoreConfig, ScrubConfig};
 use overtake_device::{
     FolderError, Membership, SHARDS_DEFAULT, SHARDS_DEFAULT_CLUSTER, StoreIdentity, claim_folder,
     core_folder, cores_of_machine, lock_folder, open_store, read_cluster, read_peers, write_cluster,
@@ -35,22 +35,6 @@ use std::time::{Duration, Instant};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
-/// Bytes of one journal segment. Fixed for a folder once it is made.
-pub const SEGMENT_BYTES: u64 = 32 * 1024 * 1024;
-/// Journal batches written at the same time by one core: the device is busy, and a batch grows meanwhile.
-const WRITES_IN_FLIGHT_MAX: usize = 4;
-/// Bytes of one journal batch.
-const BATCH_BYTES_MAX: usize = 1024 * 1024;
-/// Recent log entries kept in memory, all cores together.
-const CACHE_BYTES: usize = 512 * 1024 * 1024;
-/// Journal bytes of one core after which its shards are checkpointed.
-const CHECKPOINT_BYTES: u64 = 256 * 1024 * 1024;
-/// Bytes of log that each shard keeps for replicas that are away.
-const LOG_KEEP_BYTES: u64 = 64 * 1024 * 1024;
-/// Bytes of one part of a snapshot for another node.
-const SNAPSHOT_PART_BYTES: usize = 256 * 1024;
-/// Accepted bytes of one core that may wait for its disk.
-const BACKLOG_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// How long what is under way may take when the node is told to stop.
 const STOP_TIMEOUT: Duration = Duration::from_secs(20);
 /// When a node of a cluster that cannot serve yet says so first, and how often again.
@@ -464,35 +448,20 @@ fn core_config(
     core: CoreId,
     seed: &[u8; 32],
 ) -> CoreConfig {
+    let seed = u64::from_le_bytes(core::array::from_fn(|i| seed[i]));
     CoreConfig {
         node: cluster.map_or(NodeId(1), |cluster| cluster.options.node),
         zone: options.zone.clone(),
         http: addresses.http.to_string(),
         address: cluster.map_or_else(String::new, |cluster| cluster.options.advertise.clone()),
-        core,
-        cores: identity.cores,
         peers: cluster.map_or_else(Vec::new, |cluster| cluster.core_peers(identity.cores)),
         members: cluster.and_then(|cluster| cluster.members.clone()),
-        shards: identity.shards,
-        store: identity.store,
         journal_begun: identity.has_journal(core),
-        seed: u64::from_le_bytes(core::array::from_fn(|i| seed[i])),
         version: env!("CARGO_PKG_VERSION").into(),
         auto_create: options.auto_create,
         tokens: options.tokens.clone(),
         tenants: options.tenants.clone(),
-        segment_bytes: SEGMENT_BYTES,
-        writes_in_flight_max: WRITES_IN_FLIGHT_MAX,
-        entry_bytes_max: overtake_log::record::DATA_BYTES_MAX,
-        batch_bytes_max: BATCH_BYTES_MAX,
-        cache_bytes: CACHE_BYTES / usize::from(identity.cores),
-        checkpoint_bytes: CHECKPOINT_BYTES,
-        log_keep_bytes: LOG_KEEP_BYTES,
-        snapshot_part_bytes: SNAPSHOT_PART_BYTES,
-        backlog_bytes_max: BACKLOG_BYTES_MAX,
-        cold: ColdConfig::of_cores(identity.cores),
-        answers: AnswerConfig::default(),
-        scrub: ScrubConfig::default(),
+        ..CoreConfig::alone(core, identity.cores, identity.shards, identity.store, seed)
     }
 }
 

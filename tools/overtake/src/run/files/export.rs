@@ -351,7 +351,9 @@ impl Shard<'_> {
             for block in blocks {
                 let records = self.log.records(self.core, block);
                 let taken = records.and_then(|records| {
-                    machine.load(block, &records, &mut loaded).map_err(|malformed| malformed.to_string())
+                    machine
+                        .load(block, &records, |_| true, &mut loaded)
+                        .map_err(|malformed| malformed.to_string())
                 });
                 if let Err(detail) = taken {
                     out.problem(&format!(

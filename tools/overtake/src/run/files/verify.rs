@@ -3,8 +3,8 @@
 use super::folder::{CoreFolder, DataFolder};
 use crate::exit::{Exit, Outcome};
 use crate::screen::Screen;
-use crate::serve::SEGMENT_BYTES;
 use overtake_base::{CoreId, Malformed, ShardId};
+use overtake_core::config::SEGMENT_BYTES;
 use overtake_core::state::{MEMBERSHIP, MembershipChange, ReplicaHead, split};
 use overtake_device::STORE_FORMAT;
 use overtake_log::disk::{DiskDone, DiskError, DiskOperationKind, FileName};

@@ -339,6 +339,7 @@ fn answers(draw: &mut Draw) -> AnswerConfig {
         received_bytes: draw.of(&[300, 2_000, 10_000]),
         core_bytes: draw.of(&[1_000, 20_000]),
         turn_bytes: draw.of(&[0, 200_000]),
+        turn_messages: draw.of(&[1, 20]),
     };
     draw.of(&[usual, usual, little])
 }

@@ -15,6 +15,8 @@ use std::collections::VecDeque;
 
 /// What a queue takes in a listing, or a short answer about one thing, about and not less.
 const SHORT_BYTES: usize = 1_024;
+/// A receive of so many messages never waits for its turn: it takes less of it than it would wait for.
+const FEW_MESSAGES: u32 = 16;
 /// What is so little that a connection counts as one that took everything.
 const NOTHING_BYTES: usize = 256 * 1024;
 
@@ -56,6 +58,8 @@ pub(crate) struct Answers {
     reserved_bytes: usize,
     /// What reads may still take in this turn.
     turn_bytes: usize,
+    /// Messages that receives may still ask for in this turn.
+    turn_messages: u32,
     /// Something waits only because the turn is over.
     turn_over: bool,
 }
@@ -97,6 +101,7 @@ impl Answers {
             unread_bytes: 0,
             reserved_bytes: 0,
             turn_bytes: config.turn_bytes,
+            turn_messages: config.turn_messages,
             turn_over: false,
         }
     }
@@ -181,9 +186,19 @@ impl Answers {
             || under_way <= NOTHING_BYTES.min(self.config.read_bytes) && all <= 2 * self.config.core_bytes
     }
 
-    /// A turn gives room for one read of any size.
-    fn is_in_turn(&self, bytes: Option<usize>) -> bool {
-        self.turn_bytes == self.config.turn_bytes || bytes.is_none_or(|bytes| bytes <= self.turn_bytes)
+    /// A turn gives room for one read and one receive of any size, and for every receive of a few messages.
+    fn is_in_turn(&self, body: &Request) -> bool {
+        if let Request::Receive(receive) = body {
+            let whole = self.turn_messages == self.config.turn_messages;
+            return whole || receive.max <= FEW_MESSAGES.max(self.turn_messages);
+        }
+        let whole = self.turn_bytes == self.config.turn_bytes;
+        whole || answer_bytes(body).is_none_or(|bytes| bytes <= self.turn_bytes)
+    }
+
+    fn begin_turn(&mut self) {
+        self.turn_bytes = self.config.turn_bytes;
+        self.turn_messages = self.config.turn_messages;
     }
 
     fn judge(&self, session: SessionId, body: &Request) -> Verdict {
@@ -194,7 +209,7 @@ impl Answers {
         }
         // A receive need not wait behind reads that only wait for their turn.
         let first = bytes.is_none() || connection.parked.is_empty();
-        if first && self.is_in_turn(bytes) && self.has_room(connection, bytes) {
+        if first && self.is_in_turn(body) && self.has_room(connection, bytes) {
             Verdict::Start
         } else if connection.parked.len() >= PARKED_REQUESTS_MAX {
             Verdict::Full
@@ -205,6 +220,9 @@ impl Answers {
 
     /// Counts what the answer of a request that starts may take.
     fn start(&mut self, session: SessionId, request: u64, body: &Request) {
+        if let Request::Receive(receive) = body {
+            self.turn_messages = self.turn_messages.saturating_sub(receive.max);
+        }
         let Some(bytes) = answer_bytes(body) else { return };
         let Some((id, _)) = self.connection_of(session) else { return };
         self.running.entry((session, request)).or_default().push((id, bytes));
@@ -266,7 +284,7 @@ impl Answers {
                 self.line.push_back(id);
                 continue;
             }
-            if !self.is_in_turn(bytes) {
+            if !self.is_in_turn(&first.body) {
                 // First in the next turn.
                 self.line.push_front(id);
                 self.turn_over = true;
@@ -331,7 +349,7 @@ impl Core {
 
     /// Begins a turn with what has waited and now has room.
     pub(crate) fn start_parked(&mut self) {
-        self.answers.turn_bytes = self.answers.config.turn_bytes;
+        self.answers.begin_turn();
         while let Some(Parked { session, request, tenant, body }) = self.answers.next_to_start() {
             self.answers.start(session, request, &body);
             self.execute(Origin::Session { session, request }, &tenant, body);
@@ -365,6 +383,7 @@ mod tests {
         received_bytes: 12_000_000,
         core_bytes: 30_000_000,
         turn_bytes: 5_000_000,
+        turn_messages: 100,
     };
 
     fn peek(limit: u32) -> Request {
@@ -377,8 +396,8 @@ mod tests {
         }
     }
 
-    fn receive() -> Request {
-        Request::Receive(Receive::new("q"))
+    fn receive(max: u32) -> Request {
+        Request::Receive(Receive { max, ..Receive::new("q") })
     }
 
     fn tenant() -> Tenant {
@@ -387,7 +406,8 @@ mod tests {
 
     #[derive(Clone, Debug)]
     enum Step {
-        Ask { session: u64, limit: u32 },
+        Peek { session: u64, limit: u32 },
+        Receive { session: u64, max: u32 },
         Answer { pick: usize, bytes: usize },
         Take { session: u64, share: u8 },
         Reopen { session: u64 },
@@ -397,8 +417,8 @@ mod tests {
     fn steps() -> impl Strategy<Value = Vec<Step>> {
         let session = 0..6u64;
         let step = prop_oneof![
-            4 => (session.clone(), prop_oneof![Just(0), 1..=1_000u32])
-                .prop_map(|(session, limit)| Step::Ask { session, limit }),
+            2 => (session.clone(), 1..=1_000u32).prop_map(|(session, limit)| Step::Peek { session, limit }),
+            2 => (session.clone(), 1..=1_000u32).prop_map(|(session, max)| Step::Receive { session, max }),
             4 => (any::<usize>(), 1..4_000_000usize).prop_map(|(pick, bytes)| Step::Answer { pick, bytes }),
             3 => (session.clone(), any::<u8>()).prop_map(|(session, share)| Step::Take { session, share }),
             1 => session.prop_map(|session| Step::Reopen { session }),
@@ -484,7 +504,7 @@ mod tests {
         }
 
         fn turn(&mut self) {
-            self.answers.turn_bytes = CONFIG.turn_bytes;
+            self.answers.begin_turn();
             while let Some(Parked { session, request, body, .. }) = self.answers.next_to_start() {
                 self.start(session, request, body);
             }
@@ -515,8 +535,8 @@ mod tests {
             let mut world = World::new();
             for step in steps {
                 match step {
-                    Step::Ask { session, limit: 0 } => world.ask(session, receive()),
-                    Step::Ask { session, limit } => world.ask(session, peek(limit)),
+                    Step::Peek { session, limit } => world.ask(session, peek(limit)),
+                    Step::Receive { session, max } => world.ask(session, receive(max)),
                     Step::Answer { pick, bytes } => world.answer(pick, bytes),
                     Step::Take { session, share } => world.take(world.numbers[session as usize], share),
                     Step::Reopen { session } => {
@@ -561,6 +581,22 @@ mod tests {
             world.under_way.iter().any(|(session, ..)| *session == world.numbers[3]),
             "not behind all fifty"
         );
+    }
+
+    #[test]
+    fn receives_of_many_messages_take_turns_and_those_of_a_few_wait_for_nobody() {
+        let mut world = World::new();
+        world.turn();
+        (0..5).for_each(|session| world.ask(session, receive(1_000)));
+        world.ask(5, receive(FEW_MESSAGES));
+        assert_eq!((world.started, world.waiting()), (2, 4), "the first and the short one");
+        for waiting in (0..4).rev() {
+            world.turn();
+            assert_eq!(world.waiting(), waiting);
+        }
+        world.turn();
+        (0..9).for_each(|session| world.ask(session % 6, receive(25)));
+        assert_eq!(world.waiting(), 5, "as many as ask for 100 together");
     }
 
     #[test]

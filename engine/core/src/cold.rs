@@ -19,8 +19,8 @@ use overtake_queue::command::{Command, Spill, SpillWhat};
 use overtake_queue::machine::Machine;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Thaws under way at the same time that nobody waits for.
-const READ_AHEAD_MAX: usize = 3;
+/// Thaws under way at the same time that nobody waits for: as many as keep the disk reading while others become durable.
+const READ_AHEAD_MAX: usize = 6;
 /// Shards that spill at the same time: enough that blocks keep up with what is enqueued, and few enough that requests
 /// which wait for a spill are few.
 const SPILLS_MAX: usize = 4;

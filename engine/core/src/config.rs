@@ -94,6 +94,9 @@ pub struct AnswerConfig {
     pub core_bytes: usize,
     /// What reads begun in one turn may take together; one of any size always may.
     pub turn_bytes: usize,
+    /// Messages that receives begun in one turn may ask for together; one of any number always may. Who waits for an
+    /// urgent message waits for the turn of whoever takes much.
+    pub turn_messages: u32,
 }
 
 impl Default for AnswerConfig {
@@ -104,6 +107,7 @@ impl Default for AnswerConfig {
             received_bytes: 24 * 1024 * 1024,
             core_bytes: 256 * 1024 * 1024,
             turn_bytes: 6 * 1024 * 1024,
+            turn_messages: 256,
         }
     }
 }

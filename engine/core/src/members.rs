@@ -432,11 +432,6 @@ impl Core {
                 }
             } else if ready {
                 self.change(shard, next);
-            } else if let Some(replica) = self.replicas.get_mut(&shard)
-                && replica.machine.applied() == 0
-            {
-                // There is no state yet that could be given.
-                replica.submit_nothing();
             }
             return;
         }

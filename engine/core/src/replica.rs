@@ -281,14 +281,6 @@ impl Replica {
         }
     }
 
-    /// Takes an entry without commands, so that there is a state.
-    pub fn submit_nothing(&mut self) {
-        if self.open.is_empty() && !self.tick_proposed {
-            self.open.push_back(OpenEntry::default());
-            self.tick_proposed = true;
-        }
-    }
-
     /// How many messages the leases on their way ask for: they take them before any lease that comes now.
     #[must_use]
     pub fn leasing(&self, queue: QueueId) -> u64 {

@@ -8,9 +8,8 @@ use crate::{Core, Output};
 use bytes::Bytes;
 use overtake_base::checksum::checksum;
 use overtake_base::planted::{Bug, is_planted};
-use overtake_base::{BlockId, QueueId, ShardId};
+use overtake_base::{BlockId, ShardId};
 use overtake_log::lanes::BlockPart;
-use overtake_queue::command::Command;
 use overtake_replication::types::{EntryKind, LogEntry};
 
 /// Entries of one part, at most.
@@ -101,12 +100,6 @@ impl Core {
         let shard = ask.shard;
         let hollow = self.group_mut(shard).is_none_or(|group| group.is_hollow());
         let Some((now_index, now_first)) = self.state_now(shard).filter(|_| !hollow) else { return };
-        if now_index == 0 {
-            // Nothing was ever asked of the shard: its log has no command, and so it has no state yet that a newcomer
-            // could begin with. It asks again.
-            let nothing = Command::Unlease { queue: QueueId(0), leases: Vec::new() };
-            return self.submit_anywhere(shard, nothing);
-        }
         if let Some(group) = self.group_mut(shard) {
             group.snapshot_asked(to.node);
         }

@@ -7,6 +7,7 @@ use overtake_base::{
     BlockId, CoreId, Level, MessageId, NodeId, QueueConfig, QueueConfigPatch, QueueId, ShardId, UnixMillis,
     Writer,
 };
+use overtake_config::EXAMPLE;
 use overtake_core::mesh::{MeshMessage, Read, ShardReply, ShardRequest};
 use overtake_core::state::{self, ReplicaHead};
 use overtake_log::Record;
@@ -59,6 +60,7 @@ fn main() {
     data_files();
     lane_files();
     names();
+    config();
     keep(
         "http-raw",
         "every-header",
@@ -85,6 +87,26 @@ fn main() {
         ("query", "state=visible&priority=1&limit=10&after=m_01MCC5RM026NYHPACPXVJZW7KV"),
     ] {
         keep("http", name, body.as_bytes());
+    }
+}
+
+fn config() {
+    let keys = EXAMPLE.lines().filter_map(|line| line.strip_prefix('#').filter(|key| !key.starts_with(' ')));
+    let every_key = keys.collect::<Vec<_>>().join("\n");
+    let twice = "node_id = 1\n[[peers]]\nid = 2\naddress = 'a:1'\n[[peers]]\nid = 2\naddress = '[::1]:2'";
+    for (name, text) in [
+        ("example", EXAMPLE),
+        ("every-key", &every_key),
+        ("a-peer-twice", twice),
+        ("unknown-key", "data = \"x\"\nhtp = 1"),
+        (
+            "inline",
+            "tokens = [{ token = 'a', tenant = 'b', rights = ['read'] }]\njoin = ['a:1', \"\\u00e9\"]",
+        ),
+        ("not-ended", "zone = \"a\n[[tenants]]\nname = 'b"),
+        ("peer", "2@node2:7402/b,4,10.0.0.2:7401"),
+    ] {
+        keep("config", name, text.as_bytes());
     }
 }
 

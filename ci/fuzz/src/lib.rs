@@ -1,6 +1,7 @@
 //! Every decoder of bytes from outside or from disk, as a function of bytes that must neither panic nor believe what it
 //! should not. `fuzz.sh` runs them under libFuzzer; `cargo test` replays what it found worth keeping, in `corpus`.
 
+mod config;
 mod disk;
 mod entries;
 #[cfg(feature = "http")]
@@ -31,6 +32,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("journal", disk::journal),
     ("lanes", lanes::lanes),
     ("data-file", disk::file),
+    ("config", config::file),
     #[cfg(feature = "http")]
     ("http", http::bodies),
     #[cfg(feature = "http")]

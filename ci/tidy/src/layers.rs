@@ -24,7 +24,7 @@ enum May {
     ImportAll,
 }
 
-const TABLE: [(&str, &str, May); 13] = [
+const TABLE: [(&str, &str, May); 14] = [
     ("overtake-base", "engine/base", May::Import(&[])),
     ("overtake-queue", "engine/queue", May::Import(&["base"])),
     ("overtake-log", "engine/log", May::Import(&["base"])),
@@ -37,6 +37,7 @@ const TABLE: [(&str, &str, May); 13] = [
     ("overtake-udp", "net/udp", May::Import(&["base", "wire"])),
     ("overtake-client", "net/client", May::Import(&["base", "wire"])),
     ("overtake-gateway", "net/gateway", May::Import(&["base", "wire", "client"])),
+    ("overtake-config", "tools/config", May::Import(&["base"])),
     ("overtake", "tools/overtake", May::ImportAll),
 ];
 

@@ -1,7 +1,7 @@
 //! The configuration file: keys, their ranges, and errors that name the line.
 
-use super::member::{self, Peer};
-use crate::cli::values;
+use crate::peer::{self, Peer};
+use crate::text;
 use overtake_base::limits::{CORES_MAX, RATE_MAX, SHARDS_MAX, TENANT_NAME_BYTES_MAX};
 use serde::de::{Error as _, Unexpected};
 use serde::{Deserialize, Deserializer};
@@ -23,9 +23,9 @@ pub struct ConfigFile {
     #[serde(default, deserialize_with = "shards")]
     pub shards: Option<u16>,
     pub auto_create: Option<bool>,
-    #[serde(default, deserialize_with = "member::node_id")]
+    #[serde(default, deserialize_with = "peer::node_id")]
     pub node_id: Option<u64>,
-    #[serde(default, deserialize_with = "member::zone")]
+    #[serde(default, deserialize_with = "peer::zone")]
     pub zone: Option<String>,
     #[serde(default)]
     pub join: Vec<String>,
@@ -141,19 +141,19 @@ fn unique<'a>(text: &str, key: &str, values: impl Iterator<Item = &'a Spanned<St
     Ok(())
 }
 
-pub(super) fn bounded<'de, D: Deserializer<'de>>(input: D, low: u64, high: u64) -> Result<u64, D::Error> {
+pub(crate) fn bounded<'de, D: Deserializer<'de>>(input: D, low: u64, high: u64) -> Result<u64, D::Error> {
     let value = i64::deserialize(input)?;
     u64::try_from(value).ok().filter(|value| (low..=high).contains(value)).ok_or_else(|| {
         D::Error::invalid_value(Unexpected::Signed(value), &format!("{low}..={high}").as_str())
     })
 }
 
-pub(super) fn bounded_u16<'de, D: Deserializer<'de>>(input: D, high: u16) -> Result<Option<u16>, D::Error> {
+pub(crate) fn bounded_u16<'de, D: Deserializer<'de>>(input: D, high: u16) -> Result<Option<u16>, D::Error> {
     let value = bounded(input, 1, u64::from(high))?;
     u16::try_from(value).map(Some).map_err(D::Error::custom)
 }
 
-pub(super) fn cores<'de, D: Deserializer<'de>>(input: D) -> Result<Option<u16>, D::Error> {
+pub(crate) fn cores<'de, D: Deserializer<'de>>(input: D) -> Result<Option<u16>, D::Error> {
     bounded_u16(input, CORES_MAX)
 }
 
@@ -167,7 +167,7 @@ fn rate<'de, D: Deserializer<'de>>(input: D) -> Result<Option<u64>, D::Error> {
 
 fn token<'de, D: Deserializer<'de>>(input: D) -> Result<Spanned<String>, D::Error> {
     let text = Spanned::<String>::deserialize(input)?;
-    values::token(text.get_ref()).map_err(D::Error::custom)?;
+    text::token(text.get_ref()).map_err(D::Error::custom)?;
     Ok(text)
 }
 
@@ -196,7 +196,7 @@ fn rights<'de, D: Deserializer<'de>>(input: D) -> Result<BTreeSet<Right>, D::Err
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::EXAMPLE;
+    use crate::EXAMPLE;
 
     /// The example with every key switched on.
     fn example_uncommented() -> String {

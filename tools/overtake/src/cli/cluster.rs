@@ -1,8 +1,8 @@
 //! `overtake cluster …`: who is in the cluster.
 
 use super::values;
-use crate::config::Peer;
 use clap::Args;
+use overtake_config::Peer;
 
 /// `overtake cluster add`
 #[derive(Args, Debug)]

@@ -1,10 +1,10 @@
 //! Commands that run something here: `dev`, `serve`, `gateway`; and the helpers `config` and `completions`.
 
 use super::{Server, values};
-use crate::config::Peer;
 use clap::{Args, Subcommand};
 use clap_complete::Shell;
 use overtake_base::limits::{CORES_MAX, SHARDS_MAX};
+use overtake_config::Peer;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 

@@ -1,12 +1,9 @@
 //! What makes a node one of a cluster: its id, its zone, the other nodes, and the certificates that they show each other.
 
-use super::file::{bounded, cores};
 use crate::cli::server::MemberArgs;
-use crate::cli::values;
 use crate::exit::Failure;
-use overtake_base::limits::{NODE_ID_MAX, NODES_MAX};
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer};
+use overtake_base::limits::NODES_MAX;
+use overtake_config::Peer;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -17,26 +14,6 @@ const PEER_PORT: u16 = 7402;
 const CERT_DIR: &str = "./overtake-certs";
 /// Zone of a node that names none.
 pub const ZONE: &str = "local";
-
-/// Another node, as the command line or the file names it.
-#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Peer {
-    /// Its id.
-    #[serde(deserialize_with = "some_node_id")]
-    pub id: u64,
-    /// Where its core 0 listens for nodes, `HOST:PORT`.
-    #[serde(deserialize_with = "address")]
-    pub address: String,
-    /// Its zone.
-    #[serde(default, deserialize_with = "zone")]
-    pub zone: Option<String>,
-    /// Its cores; as many as this node has, where absent.
-    #[serde(default, deserialize_with = "cores")]
-    pub cores: Option<u16>,
-    /// Its HTTP address, to be shown.
-    pub http: Option<String>,
-}
 
 /// A node of a cluster.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -106,25 +83,10 @@ impl Member {
     }
 }
 
-pub(super) fn node_id<'de, D: Deserializer<'de>>(input: D) -> Result<Option<u64>, D::Error> {
-    bounded(input, 1, NODE_ID_MAX).map(Some)
-}
-
-fn some_node_id<'de, D: Deserializer<'de>>(input: D) -> Result<u64, D::Error> {
-    bounded(input, 1, NODE_ID_MAX)
-}
-
-pub(super) fn zone<'de, D: Deserializer<'de>>(input: D) -> Result<Option<String>, D::Error> {
-    values::zone(&String::deserialize(input)?).map(Some).map_err(D::Error::custom)
-}
-
-fn address<'de, D: Deserializer<'de>>(input: D) -> Result<String, D::Error> {
-    values::host_and_port(&String::deserialize(input)?).map_err(D::Error::custom)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::values;
 
     fn resolve(flags: MemberArgs, file: MemberArgs) -> Result<Option<Member>, String> {
         Member::resolve(flags, file, ([10, 0, 0, 1], 7400).into()).map_err(|failure| failure.message)

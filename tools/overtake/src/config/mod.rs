@@ -1,19 +1,15 @@
 //! What `serve` runs with: the configuration file, the flags, and the defaults, in one value. A file is refused as
 //! a whole, with the line at fault and what is allowed there.
 
-mod file;
 mod member;
 
-pub use file::{ConfigFile, Right, Tenant, Token};
-pub use member::{Member, Peer, ZONE};
+pub use member::{Member, ZONE};
 
 use crate::cli::server::{MemberArgs, NodeArgs};
 use crate::exit::Failure;
+use overtake_config::{ConfigFile, Tenant, Token};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-
-/// The file that `overtake config example` prints.
-pub const EXAMPLE: &str = include_str!("example.toml");
 
 /// Data folder of a node that names none.
 const DATA_DEFAULT: &str = "./overtake-data";

@@ -3,12 +3,13 @@
 use super::{dev, remote, runtime, stop::Stop};
 use crate::cli::Format;
 use crate::cli::server::{ConfigCommand, DevArgs, GatewayArgs, MemberArgs, NodeArgs, ServeArgs};
-use crate::config::{self, ConfigFile, EXAMPLE, Member, Node, Peer, Right, Tenant, Token, ZONE};
+use crate::config::{self, Member, Node, ZONE};
 use crate::exit::{Exit, Failure, Outcome};
 use crate::render::style::Style;
 use crate::screen::Screen;
 use crate::serve::{self, Addresses, ClusterOptions, NodeEvent, PeerOptions, ServeOptions};
 use overtake_base::NodeId;
+use overtake_config::{ConfigFile, EXAMPLE, Peer, Right, Tenant, Token};
 use overtake_core::{Rights, TenantConfig, TokenConfig};
 use overtake_gateway::{GatewayError, GatewayOptions};
 use std::io::IsTerminal as _;

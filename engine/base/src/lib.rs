@@ -4,6 +4,7 @@
 
 pub mod checksum;
 pub mod codec;
+pub mod footprint;
 pub mod hash;
 pub mod ids;
 pub mod limits;

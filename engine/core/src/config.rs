@@ -1,5 +1,9 @@
 //! What a core is told at its start.
 
+use overtake_base::footprint::{
+    ANSWER_BYTES_MAX, BACKLOG_BYTES_MAX, ENTRY_CACHE_BYTES, HOT_MESSAGES_MAX, JOURNAL_BYTES_MAX,
+    LOG_KEEP_BYTES,
+};
 use overtake_base::limits::{BLOCK_MESSAGES_MAX, BLOCK_PAYLOAD_BYTES_TARGET};
 use overtake_base::{CoreId, NodeId, ShardId};
 use overtake_queue::members::Members;
@@ -11,16 +15,10 @@ pub const SEGMENT_BYTES: u64 = 32 * 1024 * 1024;
 const WRITES_IN_FLIGHT_MAX: usize = 4;
 /// Bytes of one journal batch.
 const BATCH_BYTES_MAX: usize = 1024 * 1024;
-/// Recent log entries kept in memory, all cores together.
-const CACHE_BYTES: usize = 512 * 1024 * 1024;
 /// Journal bytes of one core after which its shards are checkpointed.
 const CHECKPOINT_BYTES: u64 = 256 * 1024 * 1024;
-/// Bytes of log that each shard keeps for replicas that are away.
-const LOG_KEEP_BYTES: u64 = 64 * 1024 * 1024;
 /// Bytes of one part of a snapshot for another node.
 const SNAPSHOT_PART_BYTES: usize = 256 * 1024;
-/// Accepted bytes of one core that may wait for its disk.
-const BACKLOG_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// Everything a core must know; the same on every start of one data folder, but for the seed, addresses and access.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -105,7 +103,7 @@ impl Default for AnswerConfig {
         Self {
             read_bytes: 16 * 1024 * 1024,
             received_bytes: 24 * 1024 * 1024,
-            core_bytes: 256 * 1024 * 1024,
+            core_bytes: ANSWER_BYTES_MAX,
             turn_bytes: 6 * 1024 * 1024,
             turn_messages: 256,
         }
@@ -160,8 +158,8 @@ impl ColdConfig {
         Self {
             lane_file_bytes: 32 * 1024 * 1024,
             spare_files: 6,
-            hot_messages_max: 200_000,
-            journal_bytes_max: 768 * 1024 * 1024 / u64::from(cores.max(1)),
+            hot_messages_max: HOT_MESSAGES_MAX,
+            journal_bytes_max: JOURNAL_BYTES_MAX / u64::from(cores.max(1)),
             keep_messages: 4_096,
             run_messages_min: 64,
             block_messages_max: BLOCK_MESSAGES_MAX,
@@ -258,7 +256,7 @@ impl CoreConfig {
             writes_in_flight_max: WRITES_IN_FLIGHT_MAX,
             entry_bytes_max: overtake_log::record::DATA_BYTES_MAX,
             batch_bytes_max: BATCH_BYTES_MAX,
-            cache_bytes: CACHE_BYTES / usize::from(cores.max(1)),
+            cache_bytes: ENTRY_CACHE_BYTES / usize::from(cores.max(1)),
             checkpoint_bytes: CHECKPOINT_BYTES,
             log_keep_bytes: LOG_KEEP_BYTES,
             snapshot_part_bytes: SNAPSHOT_PART_BYTES,

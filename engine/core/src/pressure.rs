@@ -3,6 +3,7 @@
 
 use crate::Core;
 use crate::mesh::{Caller, ShardRequest};
+use overtake_base::footprint::{HOT_MESSAGE_BYTES, HOT_OF_URGENT_TIMES};
 use overtake_base::{Level, ShardId};
 use overtake_queue::cold::Loaded;
 use overtake_queue::command::{Command, NewMessage};
@@ -10,8 +11,6 @@ use std::collections::VecDeque;
 
 /// Enqueues wait from so many times the messages on that are to be in memory.
 const FULL_TIMES: u64 = 2;
-/// The most urgent level waits only from so many times on.
-const FULL_OF_URGENT_TIMES: u64 = 4;
 
 /// See the module's text.
 #[derive(Default)]
@@ -40,13 +39,12 @@ fn enqueued(request: &ShardRequest) -> Option<(u64, bool)> {
 
 /// About how much memory a request takes that waits.
 fn held_bytes(request: &ShardRequest) -> usize {
-    const MESSAGE_BYTES: usize = 256;
     match request {
         ShardRequest::Command(Command::Enqueue { messages, .. }) => {
-            let of = |message: &NewMessage| MESSAGE_BYTES + message.body.len() + message.headers.len();
+            let of = |message: &NewMessage| HOT_MESSAGE_BYTES + message.body.len() + message.headers.len();
             messages.iter().map(of).sum()
         }
-        _ => MESSAGE_BYTES,
+        _ => HOT_MESSAGE_BYTES,
     }
 }
 
@@ -118,7 +116,7 @@ impl Core {
         // While requests wait for what is on disk nothing leaves, for a moment.
         let leaving = hot > max && !self.stopping && (self.messages_leave() || self.has_blocked());
         self.pressure.room = leaving.then(|| {
-            ((max * FULL_TIMES).saturating_sub(hot), (max * FULL_OF_URGENT_TIMES).saturating_sub(hot))
+            ((max * FULL_TIMES).saturating_sub(hot), (max * HOT_OF_URGENT_TIMES).saturating_sub(hot))
         });
         while let Some((caller, shard, request)) = self.pressure.next() {
             self.serve_request(caller, shard, request, Loaded::default());

@@ -146,10 +146,9 @@ pub(crate) fn replace_file(path: &Path, content: &[u8]) -> std::io::Result<()> {
 /// more than 1 GiB. Were it used up, no checkpoint could be written, and nothing would ever make room.
 pub fn kept_free_bytes(folder: &Path) -> std::io::Result<u64> {
     const BYTES_MIN: u64 = 256 * 1024 * 1024;
-    const BYTES_MAX: u64 = 1024 * 1024 * 1024;
     // The folder may not be there yet.
     let there = folder.ancestors().find(|ancestor| ancestor.exists()).unwrap_or(folder);
     let file_system = rustix::fs::statvfs(there)?;
     let bytes = file_system.f_blocks.saturating_mul(file_system.f_frsize);
-    Ok((bytes / 32).clamp(BYTES_MIN, BYTES_MAX))
+    Ok((bytes / 32).clamp(BYTES_MIN, overtake_base::footprint::KEPT_FREE_BYTES_MAX))
 }

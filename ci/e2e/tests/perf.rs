@@ -35,9 +35,11 @@ fn load(server: &Server, flags: &str) -> Outcome {
     let arguments = ["load", "--connect", &connect].into_iter().chain(flags.split_whitespace());
     let options = Arguments::parse_from(arguments).options;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    runtime
+    let outcome = runtime
         .block_on(run(&options, &mut |line| eprintln!("{line}")))
-        .unwrap_or_else(|error| panic!("load {flags}: {error}"))
+        .unwrap_or_else(|error| panic!("load {flags}: {error}"));
+    assert!(outcome.failed.is_none(), "load {flags}: {outcome:?}");
+    outcome
 }
 
 #[test]
@@ -107,6 +109,7 @@ fn a_server_that_is_killed_under_load_loses_nothing() {
     server.kill();
     server.start_again();
     let outcome = loading.join().expect("load ends");
+    assert!(outcome.failed.is_none(), "{outcome:?}");
     assert_eq!(outcome.violations, 0, "{}", outcome.text);
     let stats = server.queue("load").stats();
     assert_eq!(count(&stats["totals"], "enqueued"), count(&stats["totals"], "acked"), "{}", outcome.text);
@@ -145,6 +148,6 @@ fn load_then_hist_then_plan() {
     let options = Plan::parse_from(["plan", "--hlog", &hlog, "--results", &results]).options;
     let planned = plan::run(&options).unwrap_or_else(|error| panic!("plan: {error}"));
     for part in ["about 56,000/s", "head-room at p99", "load.settle of ", "/ 1 core (as the log says)"] {
-        assert!(planned.contains(part), "{part} in {planned}");
+        assert!(planned.text.contains(part), "{part} in {}", planned.text);
     }
 }

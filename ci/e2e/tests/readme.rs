@@ -327,6 +327,12 @@ fn every_command_works() {
                 std::fs::copy(shell.path("load.hlog"), shell.path("before.hlog")).expect("a log");
                 shell.done(&here);
             }
+            // What a debug build holds on a machine that runs other tests is not for the README to promise.
+            _ if text.starts_with("overtake-perf plan") => {
+                let ended = run(shell.command(&here), b"");
+                assert!(matches!(ended.code, Some(0 | 1)), "{here}: {ended:?}");
+                assert!(ended.stdout.contains("head-room at p99"), "{ended:?}");
+            }
             _ if text.starts_with("overtake-perf load") => {
                 let ended = shell.done(&here);
                 assert!(ended.stdout.contains("violations: 0"), "{ended:?}");

@@ -1,7 +1,7 @@
 //! How the tools reach a server.
 
 use clap::Args;
-use overtake_client::{ClientError, ConnectOptions, ServerAddress, Trust};
+use overtake_client::{Client, ClientError, ConnectOptions, ServerAddress, Trust};
 use std::path::PathBuf;
 
 /// Which server, and as whom.
@@ -42,5 +42,28 @@ impl ServerArguments {
             connections: connections as usize,
             ..ConnectOptions::default()
         })
+    }
+}
+
+/// The server behind a client, as far as it tells.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Cluster {
+    /// Nodes that are up.
+    pub nodes: Option<u32>,
+    /// Cores of all of them.
+    pub cores: Option<u32>,
+    /// Copies of each message.
+    pub replicas: Option<u32>,
+}
+
+impl Cluster {
+    /// Asks for it. A token that may not know, or a server that does not answer, is no reason not to measure.
+    pub async fn of(client: &Client) -> Self {
+        let cores = client.connections().iter().map(|connection| u32::from(connection.cores)).max();
+        let Ok((nodes, shards)) = client.cluster().await else { return Self::default() };
+        let alive = u32::try_from(nodes.iter().filter(|node| node.alive).count()).unwrap_or(u32::MAX).max(1);
+        let replicas = shards.iter().map(|shard| shard.replicas.len()).max().map(|most| most.max(1) as u32);
+        // All nodes of a cluster have as many cores.
+        Self { nodes: Some(alive), cores: cores.map(|cores| (cores * alive).max(1)), replicas }
     }
 }

@@ -1,10 +1,9 @@
 //! `overtake-perf`: loads and measures servers and machines, and works out what is needed.
 //!
-//! Exit codes: 0 done; 1 a check failed (something was lost, something got slower); 2 wrong flag, value or file;
-//! 3 the server or the machine could not be used.
+//! Its exit codes are [`EXIT_CODES`].
 
 use clap::{Parser, Subcommand};
-use overtake_perf::bench::{self, BenchOptions};
+use overtake_perf::bench::{self, BenchError, BenchOptions};
 use overtake_perf::device::{self, DeviceOptions};
 use overtake_perf::hist::{self, HistOptions};
 use overtake_perf::load::{self, LoadError, LoadOptions};
@@ -14,16 +13,23 @@ use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
 use std::process::ExitCode;
 
+/// The table of `--help` and README.
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  done
+  1  a check failed: something was lost, something got slower, a plan is impossible
+  2  wrong flag, value or file; a queue that holds messages of others
+  3  the server or the machine could not be used
+  130  interrupted with Ctrl-C before there was anything to end well";
+
 const CHECK_FAILED: u8 = 1;
 const WRONG_INPUT: u8 = 2;
 const UNUSABLE: u8 = 3;
+const INTERRUPTED: u8 = 130;
 
 /// Loads and measures Overtake servers.
-///
-/// Exit codes: 0 done; 1 a check failed (something was lost, something got slower); 2 wrong flag, value or file;
-/// 3 the server or the machine could not be used.
 #[derive(Parser)]
-#[command(version)]
+#[command(version, after_help = EXIT_CODES)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -99,9 +105,9 @@ fn hist(options: &HistOptions) -> ExitCode {
 
 fn plan(options: &PlanOptions) -> ExitCode {
     match plan::run(options) {
-        Ok(text) => {
-            print!("{text}");
-            ExitCode::SUCCESS
+        Ok(planned) => {
+            print!("{}", planned.text);
+            if planned.impossible { ExitCode::from(CHECK_FAILED) } else { ExitCode::SUCCESS }
         }
         Err(error) => failed(WRONG_INPUT, &error),
     }
@@ -113,15 +119,23 @@ fn device(options: &DeviceOptions) -> Result<ExitCode, String> {
 }
 
 fn bench(options: &BenchOptions) -> Result<ExitCode, String> {
-    let table = on_runtime(bench::run(options, &mut tell)).map_err(|error| error.to_string())?;
-    print!("{table}");
-    Ok(ExitCode::SUCCESS)
+    Ok(measured(on_runtime(bench::run(options, &mut tell))))
 }
 
 fn storage(options: &StorageOptions) -> Result<ExitCode, String> {
-    let table = on_runtime(storage::run(options, &mut tell)).map_err(|error| error.to_string())?;
-    print!("{table}");
-    Ok(ExitCode::SUCCESS)
+    Ok(measured(on_runtime(storage::run(options, &mut tell))))
+}
+
+fn measured(table: Result<String, BenchError>) -> ExitCode {
+    match table {
+        Ok(table) => {
+            print!("{table}");
+            ExitCode::SUCCESS
+        }
+        Err(error @ BenchError::Foreign(_)) => failed(WRONG_INPUT, &error.to_string()),
+        Err(error @ BenchError::Interrupted) => failed(INTERRUPTED, &error.to_string()),
+        Err(error) => failed(UNUSABLE, &error.to_string()),
+    }
 }
 
 /// Becomes the program that compares, which lies beside this one or in the path.
@@ -131,7 +145,7 @@ fn compare(arguments: &[OsString]) -> ExitCode {
         std::env::current_exe().ok().map(|path| path.with_file_name(NAME)).filter(|path| path.is_file());
     let program = beside.unwrap_or_else(|| NAME.into());
     let error = std::process::Command::new(&program).args(arguments).exec();
-    let build = "cargo build --release --manifest-path perf/compare/Cargo.toml";
+    let build = "cargo build --release --manifest-path perf/compare/Cargo.toml --target-dir target";
     failed(
         UNUSABLE,
         &format!(
@@ -141,13 +155,28 @@ fn compare(arguments: &[OsString]) -> ExitCode {
     )
 }
 
+const fn code_of(error: &LoadError) -> u8 {
+    match error {
+        LoadError::Options(_) | LoadError::Foreign(..) | LoadError::File(..) => WRONG_INPUT,
+        LoadError::Client(_) | LoadError::Io(_) | LoadError::Overloaded(_) => UNUSABLE,
+    }
+}
+
 fn load(options: &LoadOptions) -> Result<ExitCode, String> {
     match on_runtime(load::run(options, &mut tell)) {
         Ok(outcome) => {
             print!("{}", outcome.text);
-            Ok(if outcome.violations == 0 { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED) })
+            Ok(match outcome.failed {
+                // What was broken weighs more than what ended the run.
+                Some(error) => {
+                    let code = if outcome.violations > 0 { CHECK_FAILED } else { code_of(&error) };
+                    failed(code, &error.to_string())
+                }
+                None if outcome.violations > 0 => ExitCode::from(CHECK_FAILED),
+                None => ExitCode::SUCCESS,
+            })
         }
-        Err(error @ LoadError::Options(_)) => Ok(failed(WRONG_INPUT, &error.to_string())),
+        Err(error) if code_of(&error) == WRONG_INPUT => Ok(failed(WRONG_INPUT, &error.to_string())),
         Err(error) => Err(error.to_string()),
     }
 }

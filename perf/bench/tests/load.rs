@@ -88,6 +88,8 @@ async fn refusals_are_counted_and_are_no_violation() {
     let outcome = load(&fake, "--rate 1000").await.unwrap();
     assert_eq!(outcome.violations, 0, "{}", outcome.text);
     assert!(outcome.text.contains("sent 300, confirmed 0, duplicates 0, refused 300"), "{}", outcome.text);
+    assert!(outcome.text.contains("refused 300, like this one: "), "{}", outcome.text);
+    assert!(outcome.text.contains("full"), "{}", outcome.text);
 }
 
 #[tokio::test]
@@ -100,7 +102,9 @@ async fn messages_of_others_end_the_run() {
     });
     let message = EnqueueMessage { body: "somebody's work".into(), ..EnqueueMessage::default() };
     client.await.unwrap().enqueue("load", vec![message]).await.unwrap();
-    let error = load(&fake, "--consume").await.unwrap_err();
+    let outcome = load(&fake, "--consume").await.unwrap();
+    assert!(outcome.text.contains("not verified (the run ended with an error)"), "{}", outcome.text);
+    let error = outcome.failed.unwrap();
     assert!(matches!(error, LoadError::Foreign(..)), "{error}");
     assert!(error.to_string().contains("which the load tool did not send"), "{error}");
 }
@@ -164,4 +168,28 @@ async fn a_server_process_that_is_not_there_is_refused() {
     assert_eq!(error.to_string(), "--server-pid 4294967295: there is no such process");
     let outcome = load(&fake, &format!("--rate 100 --server-pid {own} {own}")).await.unwrap();
     assert!(outcome.text.contains(", server "), "{}", outcome.text);
+}
+
+/// The server is gone at the end: what was measured until then is told and written, and so is what could not be asked.
+#[tokio::test]
+async fn a_server_that_is_gone_at_the_end_costs_no_figures() {
+    let fake = Fake::start();
+    fake.hook(|request| match request {
+        Request::Receive(_) => Act::Answer(Response::Received { messages: Vec::new() }),
+        Request::Inspect { .. } => Act::Answer(Response::Refused(Refusal::conflict("gone"))),
+        other => common_answers(other, 5),
+    });
+    let folder = std::env::temp_dir().join(format!("overtake-load-gone-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = |name: &str| folder.join(name).display().to_string();
+    let (hlog, results) = (path("a.hlog"), path("a.json"));
+    let outcome = load(&fake, &format!("--rate 500 --hlog {hlog} --results {results}")).await.unwrap();
+    assert!(outcome.failed.is_some());
+    assert!(outcome.text.contains("the server cannot be asked about them"), "{}", outcome.text);
+    let log = overtake_measure::hlog::read("a", &std::fs::read(&hlog).unwrap()).unwrap();
+    let confirmed: u64 = log.intervals.iter().filter(|i| i.tag == "enqueue").map(|i| i.histogram.len()).sum();
+    assert_eq!(confirmed, 150, "{}", outcome.text);
+    let results = std::fs::read_to_string(&results).unwrap();
+    assert!(results.contains("load.enqueue"), "{results}");
+    std::fs::remove_dir_all(&folder).unwrap();
 }

@@ -42,12 +42,49 @@ fn flags_change_the_load() {
 }
 
 #[test]
+fn growth_is_a_percentage_or_a_factor_a_year() {
+    let grown = |growth: &[&str]| {
+        let (code, text, _) = perf(&[&["plan", "--messages-per-day", "1000000"], growth].concat());
+        assert_eq!(code, 0, "{text}");
+        let line = text.lines().find(|line| line.starts_with("growth ")).unwrap().to_owned();
+        line.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(grown(&["--growth", "50%"]), "growth 1 M × 1.5, 1 year 1.5 million a day");
+    assert_eq!(
+        grown(&["--growth", "1.5x", "--years", "2"]),
+        "growth 1 M × 1.5 × 1.5, 2 years 2.25 million a day"
+    );
+}
+
+#[test]
+fn a_plan_that_cannot_be_says_what_rules_it_out_and_fails() {
+    for (arguments, says) in [
+        (["--memory-gb-per-node", "2"].as_slice(), "- the memory: no number of such nodes gives it"),
+        (&["--disk-gb-per-node", "20"], "- the disk's size: takes "),
+        (
+            &["--nodes", "3", "--network-gbit-per-node", "1"],
+            "- the network: takes 6 nodes, and --nodes says 3",
+        ),
+        (&["--zones", "2"], "- zones: with three replicas in 2 zones"),
+    ] {
+        let (code, text, _) = perf(&[&["plan"], arguments].concat());
+        assert!(code == 1 && text.contains("IMPOSSIBLE as it is:\n"), "{arguments:?}: {code} {text}");
+        assert!(text.contains(says), "{says} in {text}");
+    }
+}
+
+#[test]
 fn wrong_values_and_files_are_refused_with_what_is_expected() {
     for (arguments, says) in [
         (["plan", "--peak-factor", "x"], "is not a number like 4 or 0.25"),
         (["plan", "--peak-factor", "10001"], "is above 10000"),
         (["plan", "--peak-factor", "0"], "\"0\" is below 1: no peak is below the average"),
         (["plan", "--retention-days", "0"], "messages must be kept for some time"),
+        (["plan", "--growth", "50"], "write 50% for half more, or 1.5x for the same"),
+        (["plan", "--growth", "0.5x"], "no less than today"),
+        (["plan", "--growth", "1001%"], "is above 1000% a year"),
+        (["plan", "--memory-gb-per-node", "0"], "is not a size above 0"),
+        (["plan", "--nodes", "65"], "65 is not in 1..=64"),
         (["plan", "--measured-cores", "0"], "0 is not in 1..=10000"),
         (["plan", "--mix", "0"], "is not a mix"),
         (["plan", "--hlog", "missing.hlog"], "missing.hlog: No such file"),

@@ -2,8 +2,8 @@
 //! languages read and write too. Read and written here, and nowhere else.
 //!
 //! A line starting with `#` is a comment; two of them carry times: `#[StartTime: S …]` and `#[BaseTime: S …]`, in seconds
-//! since 1970. A third is ours, and a plain comment to others: `#[ServerCores: N]`, of the server that was measured. A line
-//! starting with `"` is a legend. Every other line is one interval:
+//! since 1970. Two more are ours, and plain comments to others: `#[ServerCores: N]` and `#[ServerReplicas: N]`, of the server that was
+//! measured: its cores on all nodes, and the copies that it kept. A line starting with `"` is a legend. Every other line is one interval:
 //!
 //! ```text
 //! [Tag=NAME,]start,length,maximum,histogram
@@ -68,8 +68,10 @@ impl Interval {
 pub struct Log {
     /// Its intervals.
     pub intervals: Vec<Interval>,
-    /// Cores of the server that was measured, where the log says so.
+    /// Cores of the server that was measured, on all of its nodes, where the log says so.
     pub server_cores: Option<u32>,
+    /// Copies that it kept of each message, where the log says so.
+    pub server_replicas: Option<u32>,
 }
 
 /// Why a log cannot be read.
@@ -106,7 +108,7 @@ pub fn read(file: &str, bytes: &[u8]) -> Result<Log, LogError> {
             log.intervals.push(interval);
         }
     }
-    log.server_cores = reader.server_cores;
+    (log.server_cores, log.server_replicas) = (reader.server_cores, reader.server_replicas);
     if log.intervals.is_empty() {
         return Err(error(
             0,
@@ -122,6 +124,7 @@ struct Reader {
     start_ms: Option<u64>,
     base_ms: Option<u64>,
     server_cores: Option<u32>,
+    server_replicas: Option<u32>,
     deserializer: Deserializer,
 }
 
@@ -136,8 +139,9 @@ impl Reader {
             } else if let Some(rest) = comment.strip_prefix("[BaseTime:") {
                 self.base_ms = Some(header_time(rest, "BaseTime")?);
             } else if let Some(rest) = comment.strip_prefix("[ServerCores:") {
-                let cores = rest.trim().trim_end_matches(']').parse().ok().filter(|cores| *cores > 0);
-                self.server_cores = Some(cores.ok_or("ServerCores is not a number of cores")?);
+                self.server_cores = Some(number(rest).ok_or("ServerCores is not a number of cores")?);
+            } else if let Some(rest) = comment.strip_prefix("[ServerReplicas:") {
+                self.server_replicas = Some(number(rest).ok_or("ServerReplicas is not a number of copies")?);
             }
             return Ok(None);
         }
@@ -193,6 +197,11 @@ impl Reader {
     }
 }
 
+/// The whole number, not 0, before the closing bracket.
+fn number(rest: &str) -> Option<u32> {
+    rest.trim().trim_end_matches(']').parse().ok().filter(|number| *number > 0)
+}
+
 /// The number at the start of what follows `[StartTime:`, in milliseconds.
 fn header_time(rest: &str, name: &str) -> Result<u64, String> {
     seconds(rest.trim_start().split([' ', ']']).next().unwrap_or_default(), name)
@@ -213,10 +222,11 @@ fn seconds_or_value(text: &str) -> Result<(), String> {
     }
 }
 
-/// The comment that tells the cores of the server that was measured.
+/// The comments that tell what is known of the server that was measured.
 #[must_use]
-pub fn server_cores_comment(cores: u32) -> String {
-    format!("[ServerCores: {cores}]")
+pub fn server_comments(cores: Option<u32>, replicas: Option<u32>) -> Vec<String> {
+    let cores = cores.map(|cores| format!("[ServerCores: {cores}]"));
+    cores.into_iter().chain(replicas.map(|replicas| format!("[ServerReplicas: {replicas}]"))).collect()
 }
 
 /// Writes a log.
@@ -293,10 +303,12 @@ mod tests {
     }
 
     #[test]
-    fn the_cores_of_the_server_are_told() {
+    fn the_server_is_told() {
         let log =
             |cores: &str| read("x", format!("#{cores}\n{}", written(&[interval("", 0, &[1])])).as_bytes());
-        assert_eq!(log(&server_cores_comment(12)).unwrap().server_cores, Some(12));
+        let said = log(&server_comments(Some(12), Some(3)).join("\n#")).unwrap();
+        assert_eq!((said.server_cores, said.server_replicas), (Some(12), Some(3)));
+        assert!(log("[ServerReplicas: 0]").unwrap_err().to_string().contains("not a number of copies"));
         assert_eq!(log("[Server: 12]").unwrap().server_cores, None);
         for bad in ["[ServerCores: 0]", "[ServerCores: many]", "[ServerCores:"] {
             assert!(log(bad).unwrap_err().to_string().contains("not a number of cores"), "{bad}");

@@ -32,14 +32,18 @@ pub fn merge(logs: &[Log]) -> Result<Log, String> {
             }
         }
     }
-    Ok(Log { intervals: merged.into_values().collect(), server_cores: server_cores(logs) })
+    Ok(Log {
+        intervals: merged.into_values().collect(),
+        server_cores: agreed(logs, |log| log.server_cores),
+        server_replicas: agreed(logs, |log| log.server_replicas),
+    })
 }
 
 /// Processes that load the same server say the same of it; what they do not agree on is not known.
-fn server_cores(logs: &[Log]) -> Option<u32> {
-    let mut said = logs.iter().filter_map(|log| log.server_cores);
+fn agreed(logs: &[Log], says: impl Fn(&Log) -> Option<u32>) -> Option<u32> {
+    let mut said = logs.iter().filter_map(says);
     let first = said.next()?;
-    said.all(|cores| cores == first).then_some(first)
+    said.all(|number| number == first).then_some(first)
 }
 
 #[cfg(test)]

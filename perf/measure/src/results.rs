@@ -24,6 +24,9 @@ pub struct Results {
     pub at_s: u64,
     /// CPU cores of the machine.
     pub cores: u32,
+    /// Copies that the server kept of each message.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server_replicas: Option<u32>,
     /// What was measured.
     pub measures: Vec<Measure>,
 }
@@ -44,6 +47,12 @@ pub struct Measure {
     /// CPU seconds of the server for a million messages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_s_per_million: Option<f64>,
+    /// Deliveries of a message beyond its first one, on average.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retries: Option<f64>,
+    /// Resident memory of the server for a message more that waits, in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_bytes_per_message: Option<f64>,
     /// Latencies in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency_ms: Option<LatencyMs>,
@@ -64,7 +73,15 @@ impl Results {
     #[must_use]
     pub fn new(tool: &str, at_s: u64, cores: u32, rows: &[Row]) -> Self {
         let measures = rows.iter().map(Measure::from).collect();
-        Self { format: FORMAT.into(), version: VERSION, tool: tool.into(), at_s, cores, measures }
+        Self {
+            format: FORMAT.into(),
+            version: VERSION,
+            tool: tool.into(),
+            at_s,
+            cores,
+            server_replicas: None,
+            measures,
+        }
     }
 
     /// The file's text.
@@ -118,6 +135,8 @@ impl From<&Row> for Measure {
             per_second: row.per_second,
             bytes_per_second: row.bytes_per_second,
             cpu_s_per_million: row.cpu_s_per_million,
+            retries: row.retries,
+            memory_bytes_per_message: row.memory_bytes_per_message,
             latency_ms: latency,
         }
     }

@@ -1,7 +1,7 @@
 //! What a log says for each tag: count, rate and percentiles.
 
 use crate::hlog::{Log, histogram};
-use crate::table::{align, milliseconds, thousands};
+use crate::table::{align, legend, milliseconds, percentile_of, thousands};
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
 
@@ -70,10 +70,7 @@ pub fn render(totals: &BTreeMap<String, Total>) -> String {
     let mut cells = vec![head.map(str::to_owned)];
     for (tag, total) in totals {
         let values = &total.histogram;
-        let percentile = |at: usize| match values.is_empty() {
-            true => "-".to_owned(),
-            false => milliseconds(values.value_at_percentile(PERCENTILES[at])),
-        };
+        let percentile = |at: usize| percentile_of(values, PERCENTILES[at]);
         cells.push([
             name_of(tag),
             thousands(values.len()),
@@ -87,7 +84,9 @@ pub fn render(totals: &BTreeMap<String, Total>) -> String {
             milliseconds(values.max()),
         ]);
     }
-    align(&cells, core::array::from_fn(|column| column == 0))
+    let table = align(&cells, core::array::from_fn(|column| column == 0));
+    let legend = legend(&table);
+    table + legend
 }
 
 #[cfg(test)]
@@ -130,7 +129,7 @@ mod tests {
             "900.2",
             "990.4",
             "1000.3",
-            "1000.3",
+            "1000.3*",
             "1000.3",
         ];
         assert_eq!(lines[3], p0);

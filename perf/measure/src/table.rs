@@ -33,7 +33,7 @@ impl Latencies {
     }
 
     fn quantile(&self, quantile: f64) -> String {
-        if self.0.is_empty() { "-".into() } else { milliseconds(self.0.value_at_quantile(quantile)) }
+        percentile_of(&self.0, quantile * 100.0)
     }
 }
 
@@ -41,6 +41,31 @@ impl From<Histogram<u64>> for Latencies {
     fn from(histogram: Histogram<u64>) -> Self {
         Self(histogram)
     }
+}
+
+/// Marks a percentile of too few values, see [`FEW_VALUES`].
+const FEW: char = '*';
+/// Stands below a table in which a percentile is marked.
+const FEW_VALUES: &str = "* the highest value: there are too few for this percentile\n";
+
+/// A percentile in milliseconds. Where not one value in all of them is above it, it is only the highest one, and marked.
+#[must_use]
+pub fn percentile_of(values: &Histogram<u64>, percentile: f64) -> String {
+    if values.is_empty() {
+        return "-".into();
+    }
+    let mut text = milliseconds(values.value_at_percentile(percentile));
+    // Compared with a little room: 100 - 99.9 is not exactly a tenth.
+    if (values.len() as f64) * (100.0 - percentile) < 100.0 - 1e-6 {
+        text.push(FEW);
+    }
+    text
+}
+
+/// What has to stand below a table, if anything.
+#[must_use]
+pub fn legend(table: &str) -> &'static str {
+    if table.contains(FEW) { FEW_VALUES } else { "" }
 }
 
 /// Nanoseconds as milliseconds, with as many decimals as the eye needs.
@@ -65,6 +90,10 @@ pub struct Row {
     pub bytes_per_second: Option<f64>,
     /// CPU time of the server for a million messages, in seconds.
     pub cpu_s_per_million: Option<f64>,
+    /// Deliveries of a message beyond its first one, on average.
+    pub retries: Option<f64>,
+    /// Resident memory of the server for a message more that waits, in bytes.
+    pub memory_bytes_per_message: Option<f64>,
     /// What else is worth knowing.
     pub note: String,
 }
@@ -85,7 +114,9 @@ pub fn render(rows: &[Row]) -> String {
             row.note.clone(),
         ]
     }));
-    align(&cells, [true, false, false, false, false, true])
+    let table = align(&cells, [true, false, false, false, false, true]);
+    let legend = legend(&table);
+    table + legend
 }
 
 /// Cells as lines, columns aligned, with a rule below the first line. `left` says which columns start at their left.
@@ -143,6 +174,9 @@ mod tests {
         }
         latencies.record(Duration::from_secs(1_000_000));
         assert_eq!((latencies.quantile(0.5), latencies.count()), ("0.501".into(), 1_001));
+        // One of 1,001 values is above the 99.9th percentile, and none above the 99.99th.
+        assert_eq!(latencies.quantile(0.999), "1.000");
+        assert!(latencies.quantile(0.9999).ends_with('*'));
         assert_eq!(Latencies::default().quantile(0.5), "-");
     }
 
@@ -158,6 +192,7 @@ mod tests {
         let lines: Vec<_> = text.lines().collect();
         assert_eq!(lines[0], "measure  per second  p50 ms  p99 ms  p99.9 ms  note");
         assert_eq!(lines[2], "a             1,234");
-        assert_eq!(lines[3], "longer                 12.0    12.0      12.0  n");
+        assert_eq!(lines[3], "longer                12.0*   12.0*     12.0*  n");
+        assert_eq!(lines[4], FEW_VALUES.trim_end());
     }
 }

@@ -304,6 +304,13 @@ fn serve(state: &mut State, request: &Request) -> Response {
             None => Response::Refused(Refusal::not_found("no such queue")),
         };
     }
+    if let Request::Peek { queue, .. } = request {
+        let Some(queue) = state.queues.get(queue) else {
+            return Response::Refused(Refusal::not_found("no such queue"));
+        };
+        let messages = queue.lanes.values().flatten().map(peeked).collect();
+        return Response::Peeked { messages, next: None };
+    }
     let queue = state.queues.entry(request.queue().unwrap_or_default().to_owned()).or_default();
     match request {
         Request::Hello { .. } => Response::Welcome { node: 1, core: 0, cores: 1, version: "fake".into() },
@@ -333,6 +340,20 @@ fn serve(state: &mut State, request: &Request) -> Response {
         }
         Request::Ready => Response::Readiness { not_ready: vec![] },
         other => Response::Refused(Refusal::internal(format!("not served here: {:?}", other.kind()))),
+    }
+}
+
+fn peeked(stored: &Stored) -> PeekedMessage {
+    PeekedMessage {
+        id: stored.id,
+        priority: stored.message.priority as u8,
+        state: MessageState::Visible,
+        deliveries: stored.deliveries,
+        enqueued_at: UnixMillis(1),
+        deliver_at: None,
+        lease_expires_at: None,
+        headers: Vec::new(),
+        body: stored.message.body.clone(),
     }
 }
 

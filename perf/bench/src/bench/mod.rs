@@ -9,7 +9,7 @@ use crate::connect::ServerArguments;
 use crate::duration;
 use crate::table::{Row, render};
 use clap::{Args, ValueEnum};
-use overtake_client::{Client, ClientError, QueueConfigPatch};
+use overtake_client::{Client, ClientError, PeekStates, QueueConfigPatch};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -25,11 +25,12 @@ pub struct BenchOptions {
     /// How long each measurement takes.
     #[arg(long, default_value = "10s", value_parser = duration::parse)]
     pub duration: Duration,
-    /// Start of the names of the queues used; they are made anew and deleted afterwards.
+    /// Start of the names of the queues used, like bench-single; they are made anew and deleted afterwards. One that holds
+    /// messages which `bench` did not send is left alone, and ends the run.
     #[arg(long, default_value = "bench")]
     pub queue: String,
-    /// Only these measurements.
-    #[arg(long, value_enum, value_delimiter = ',')]
+    /// Only these measurements, separated by commas or spaces.
+    #[arg(long, value_enum, value_delimiter = ',', num_args = 1..)]
     pub only: Vec<Section>,
     /// Messages of one call when batched.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1_000))]
@@ -44,7 +45,7 @@ pub struct BenchOptions {
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub consumers: u32,
     /// Callers to try in the measurement with one message a call; the best is reported.
-    #[arg(long, value_delimiter = ',', default_values_t = [16, 64, 256], value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, value_delimiter = ',', num_args = 1.., default_values_t = [16, 64, 256], value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub callers: Vec<u32>,
     /// Connections to the server.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
@@ -112,6 +113,10 @@ pub enum BenchError {
     Client(ClientError),
     /// The machine we run on.
     Io(std::io::Error),
+    /// A queue holds messages of others.
+    Foreign(String),
+    /// Ctrl-C; what was made was removed.
+    Interrupted,
 }
 
 impl core::fmt::Display for BenchError {
@@ -119,7 +124,21 @@ impl core::fmt::Display for BenchError {
         match self {
             Self::Client(error) => error.fmt(f),
             Self::Io(error) => error.fmt(f),
+            Self::Foreign(queue) => write!(
+                f,
+                "queue {queue} holds messages that bench did not send, and would be deleted: use another --queue, or delete it \
+                 by `overtake queue delete {queue}`"
+            ),
+            Self::Interrupted => f.write_str("interrupted; what was made for the measurement is removed"),
         }
+    }
+}
+
+/// Returns when Ctrl-C is pressed.
+pub(crate) async fn interrupt() {
+    if tokio::signal::ctrl_c().await.is_err() {
+        // Without signals nothing can interrupt.
+        std::future::pending::<()>().await;
     }
 }
 
@@ -155,27 +174,39 @@ pub async fn run(options: &BenchOptions, progress: &mut dyn FnMut(&str)) -> Resu
     for section in Section::ALL {
         if options.only.is_empty() || options.only.contains(&section) {
             progress(section.name());
-            rows.push(measure(&client, options, section).await?);
+            rows.push(measure(&client, options, section, progress).await?);
         }
     }
+    let server = crate::connect::Cluster::of(&client).await;
     client.close().await;
     if let Some(path) = &options.results {
-        crate::results::write(path, "bench", &rows)?;
+        crate::results::write(path, "bench", &rows, server.replicas)?;
     }
     Ok(render(&rows))
 }
 
-async fn measure(client: &Client, options: &BenchOptions, section: Section) -> Result<Row, BenchError> {
+async fn measure(
+    client: &Client,
+    options: &BenchOptions,
+    section: Section,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Row, BenchError> {
     let bench =
         Bench { client: client.clone(), queue: format!("{}-{}", options.queue, section.name()), options };
-    bench.fresh_queue().await?;
-    let measured = match section {
-        Section::Batched => cycles::batched(&bench).await,
-        Section::Single => cycles::single(&bench).await,
-        Section::Confirm => latency::confirm(&bench).await,
-        Section::P0 => latency::p0(&bench).await,
-        Section::P0Backlog => latency::p0_backlog(&bench).await,
-        Section::Idle => idle::idle(&bench).await,
+    bench.fresh_queue(progress).await?;
+    let measuring = async {
+        match section {
+            Section::Batched => cycles::batched(&bench).await,
+            Section::Single => cycles::single(&bench).await,
+            Section::Confirm => latency::confirm(&bench).await,
+            Section::P0 => latency::p0(&bench).await,
+            Section::P0Backlog => latency::p0_backlog(&bench).await,
+            Section::Idle => idle::idle(&bench).await,
+        }
+    };
+    let measured = tokio::select! {
+        measured = measuring => measured,
+        () = interrupt() => Err(BenchError::Interrupted),
     };
     client.delete_queue(&bench.queue).await?;
     measured.map(|row| Row { key: format!("bench.{}", section.name()), ..row })
@@ -183,10 +214,19 @@ async fn measure(client: &Client, options: &BenchOptions, section: Section) -> R
 
 impl Bench<'_> {
     /// Makes the queue anew, so that nothing of an earlier run is measured.
-    async fn fresh_queue(&self) -> Result<(), BenchError> {
+    async fn fresh_queue(&self, progress: &mut dyn FnMut(&str)) -> Result<(), BenchError> {
         use overtake_client::{ErrorCode, Refusal};
-        match self.client.delete_queue(&self.queue).await {
-            Ok(()) | Err(ClientError::Refused(Refusal { code: ErrorCode::NotFound, .. })) => {}
+        const LOOKS_AT: u32 = 100;
+        let all = PeekStates { visible: true, delayed: true, leased: true };
+        match self.client.peek(&self.queue, all, None, LOOKS_AT, None).await {
+            Ok(page) if page.entries.iter().any(|message| !load::is_own(&message.body)) => {
+                return Err(BenchError::Foreign(self.queue.clone()));
+            }
+            Ok(_) => {
+                progress(&format!("deleting queue {}, left by an earlier run", self.queue));
+                self.client.delete_queue(&self.queue).await?;
+            }
+            Err(ClientError::Refused(Refusal { code: ErrorCode::NotFound, .. })) => {}
             Err(error) => return Err(error.into()),
         }
         self.client.put_queue(&self.queue, QueueConfigPatch::default()).await?;

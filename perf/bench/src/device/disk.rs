@@ -22,34 +22,31 @@ const PACED_PER_SECOND: u32 = 200;
 /// What the file is filled by.
 const FILL_BYTES: usize = 1 << 20;
 
-/// A file that is removed on drop.
+/// A file without a name: nothing of it stays behind, however the measurement ends.
 struct Scratch {
-    path: PathBuf,
     file: Rc<DmaFile>,
     bytes: u64,
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // A file that stays behind is litter, not a failed measurement.
-        let _ = std::fs::remove_file(&self.path);
-    }
 }
 
 impl Scratch {
     async fn new(dir: &Path, bytes: u64) -> io::Result<Self> {
         let path = dir.join(format!("overtake-device-{}.scratch", std::process::id()));
         let failed = |error: io::Error| {
-            let _ = std::fs::remove_file(&path);
             let what = format!("{}: {error}; choose a folder on a disk with --dir", path.display());
             io::Error::new(error.kind(), what)
         };
+        // In memory everything is fast, and says nothing of the disk.
+        overtake_device::check_direct_io(dir)
+            .map_err(|error| io::Error::other(format!("{error}; choose a folder on a disk with --dir")))?;
+        let mut plain = std::fs::File::options();
+        let plain = plain.read(true).write(true).create_new(true).open(&path).map_err(failed)?;
+        std::fs::remove_file(&path).map_err(failed)?;
         // Written before it is opened for direct I/O: by an empty file the reactor cannot tell whether the disk can be
         // polled, believes that it can, and later reads fail.
-        fill(&path, bytes).map_err(failed)?;
-        let opened = OpenOptions::new().read(true).write(true).dma_open(&path).await;
+        fill(&plain, bytes).map_err(failed)?;
+        let opened = OpenOptions::new().read(true).write(true).dma_open(nameless(&plain)).await;
         let file = Rc::new(opened.map_err(|error| failed(error.into()))?);
-        Ok(Self { path, file, bytes })
+        Ok(Self { file, bytes })
     }
 
     async fn write(&self, bytes: usize, offset: u64) -> io::Result<()> {
@@ -66,8 +63,13 @@ impl Scratch {
     }
 }
 
-fn fill(path: &Path, bytes: u64) -> io::Result<()> {
-    let mut file = std::fs::File::create(path)?;
+/// Where the system still finds a file whose name was removed.
+fn nameless(file: &std::fs::File) -> PathBuf {
+    use std::os::fd::AsRawFd as _;
+    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
+}
+
+fn fill(mut file: &std::fs::File, bytes: u64) -> io::Result<()> {
     let chunk = vec![0x5a; FILL_BYTES];
     for _ in 0..bytes / FILL_BYTES as u64 {
         file.write_all(&chunk)?;

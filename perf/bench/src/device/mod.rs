@@ -21,8 +21,8 @@ pub struct DeviceOptions {
     /// Folder on the disk to measure; a file is made in it and removed afterwards.
     #[arg(long, value_name = "FOLDER", default_value = ".")]
     pub dir: PathBuf,
-    /// Only these parts.
-    #[arg(long, value_enum, value_delimiter = ',')]
+    /// Only these parts, separated by commas or spaces.
+    #[arg(long, value_enum, value_delimiter = ',', num_args = 1..)]
     pub only: Vec<Part>,
     /// How long each single measurement takes.
     #[arg(long, default_value = "1s", value_parser = duration::parse)]
@@ -100,7 +100,7 @@ pub fn run(options: &DeviceOptions, progress: &mut dyn FnMut(&str)) -> io::Resul
         }
     }
     if let Some(path) = &options.results {
-        crate::results::write(path, "device", &rows)?;
+        crate::results::write(path, "device", &rows, None)?;
     }
     Ok(render(&rows))
 }

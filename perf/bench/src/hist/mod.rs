@@ -2,12 +2,13 @@
 
 use crate::duration;
 use clap::{Args, Subcommand, ValueEnum};
-use overtake_measure::hlog::{Log, LogWriter, read, server_cores_comment};
+use overtake_measure::hlog::{Log, LogWriter, read, server_comments};
 use overtake_measure::merge::merge;
 use overtake_measure::plot::{Kind, Named, plot};
 use overtake_measure::regression::{Bound, compare};
 use overtake_measure::summary::{name_of, totals};
 use overtake_measure::{regression, summary};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -34,17 +35,18 @@ enum Command {
         #[arg(short, long, value_name = "FILE")]
         output: PathBuf,
     },
-    /// Percentiles of B against those of A; exit code 1 where B is slower than allowed.
+    /// Percentiles of B against those of A; exit code 1 where B is slower than allowed. What only one of them measured is
+    /// told, and is no regression.
     Compare {
         /// Before.
         a: PathBuf,
         /// After.
         b: PathBuf,
-        /// Growth of a percentile that is still taken.
+        /// Growth of a percentile that is still taken, with its %.
         #[arg(long, default_value = "10%", value_parser = percent)]
         max_regression: f64,
-        /// Percentiles to compare.
-        #[arg(long, default_values_t = [50.0, 99.0], value_delimiter = ',', value_parser = percentile)]
+        /// Percentiles to compare, separated by commas or spaces: 50,99.9.
+        #[arg(long, default_values_t = [50.0, 99.0], value_delimiter = ',', num_args = 1.., value_parser = percentile)]
         percentile: Vec<f64>,
         /// Growth that is taken whatever its percentage: below it is noise.
         #[arg(long, value_parser = duration::parse)]
@@ -102,17 +104,18 @@ pub struct Printed {
 }
 
 fn percent(text: &str) -> Result<f64, String> {
-    let number = text.strip_suffix('%').unwrap_or(text).parse::<f64>().ok();
+    // Without the sign nobody knows whether 0.1 is a tenth or a thousandth.
+    let number = text.strip_suffix('%').and_then(|number| number.parse::<f64>().ok());
     number
         .filter(|percent| (0.0..=1e6).contains(percent))
-        .ok_or_else(|| format!("{text:?} is not a bound, like 10%"))
+        .ok_or_else(|| format!("{text:?} is not a bound, like 10% (with the sign)"))
 }
 
 fn percentile(text: &str) -> Result<f64, String> {
     let number = text.strip_prefix('p').unwrap_or(text).parse::<f64>().ok();
     number
         .filter(|p| (0.0..=100.0).contains(p))
-        .ok_or_else(|| format!("{text:?} is not a percentile of 0 to 100"))
+        .ok_or_else(|| format!("{text:?} is not a percentile of 0 to 100; name files before it"))
 }
 
 /// Reads a log; the error names the file, and the line at fault.
@@ -165,7 +168,7 @@ pub fn run(options: &HistOptions) -> Result<Printed, String> {
             let start_ms = merged.intervals.iter().map(|interval| interval.start_ms).min().unwrap_or(0);
             let comment = format!("overtake-perf hist merge, {} files", files.files.len());
             let mut comments = vec![comment];
-            comments.extend(merged.server_cores.map(server_cores_comment));
+            comments.extend(server_comments(merged.server_cores, merged.server_replicas));
             let comments: Vec<&str> = comments.iter().map(String::as_str).collect();
             let mut writer = LogWriter::new(&mut text, &comments, start_ms).map_err(fail)?;
             merged.intervals.iter().try_for_each(|interval| writer.write(interval)).map_err(fail)?;
@@ -179,11 +182,26 @@ pub fn run(options: &HistOptions) -> Result<Printed, String> {
                 ignore_below.map_or(0, |below| u64::try_from(below.as_nanos()).unwrap_or(u64::MAX));
             let bound = Bound { max_percent: *max_regression, ignore_ns };
             let changes = compare(&of(a)?, &of(b)?, percentile, bound);
+            if changes.iter().all(|change| change.before_ns.is_none() || change.after_ns.is_none()) {
+                return Err(format!(
+                    "{} and {} have no tag in common: nothing to compare",
+                    a.display(),
+                    b.display()
+                ));
+            }
             let regressions = changes.iter().filter(|change| change.regressed).count();
-            let verdict = match regressions {
+            let mut verdict = match regressions {
                 0 => format!("no regression over {max_regression} %\n"),
+                1 => format!("1 regression over {max_regression} %\n"),
                 count => format!("{count} regressions over {max_regression} %\n"),
             };
+            let gone =
+                changes.iter().filter(|change| change.after_ns.is_none()).map(|change| name_of(&change.tag));
+            let gone: BTreeSet<String> = gone.collect();
+            if !gone.is_empty() {
+                let names = gone.into_iter().collect::<Vec<_>>().join(", ");
+                verdict += &format!("no longer measured, and so not compared: {names}\n");
+            }
             Ok(Printed { text: regression::render(&changes) + &verdict, check_failed: regressions > 0 })
         }
         Command::Plot { files, output, chart, percentile, title } => {

@@ -82,7 +82,10 @@ impl Consumer {
                 Ok(Response::Received { messages }) => break (start_ns, messages),
                 Ok(_) => return Err(ClientError::Protocol("not an answer to a receive".into()).into()),
                 // Asking again is always right; what was delivered by a lost answer comes back after its lease.
-                Err(error) => pause(error, &mut give_up).await?,
+                Err(error) => {
+                    self.run.trouble(&error);
+                    pause(error, &mut give_up).await?;
+                }
             }
             if self.run.is_stopping() {
                 return Ok(vec![]);
@@ -145,6 +148,7 @@ impl Consumer {
                 Ok(_) => return Err(ClientError::Protocol("not an answer to a settle".into()).into()),
                 Err(error) => {
                     repeated |= error.fate_unknown();
+                    self.run.trouble(&error);
                     pause(error, &mut give_up).await?;
                 }
             }

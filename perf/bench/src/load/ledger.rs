@@ -280,8 +280,15 @@ impl Ledger {
         }
         if self.finished.contains(number) {
             let kind = if delivery.deliveries > 1 || !self.own { Broken::Twice } else { Broken::Phantom };
-            self.violations.add(kind, || {
-                format!("{id}, message {number}, was done with and came as delivery {}", delivery.deliveries)
+            self.violations.add(kind, || match kind {
+                Broken::Twice => format!(
+                    "{id}, message {number}, came again, as delivery {}, after its ack was confirmed",
+                    delivery.deliveries
+                ),
+                _ => format!(
+                    "{id}, message {number}, was delivered for the first time after its enqueue had been refused or \
+                     answered as a repeat of another message"
+                ),
             });
             return Seen::Wrong;
         }

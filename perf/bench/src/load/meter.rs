@@ -5,13 +5,15 @@ use overtake_measure::hlog::{Interval, LogWriter, histogram};
 use std::io::{self, Write};
 
 /// Operations, as tags of the log. Deliveries follow, one tag for each level.
-const OPERATIONS: [&str; 3] = ["enqueue", "settle", "send.late"];
+const OPERATIONS: [&str; 4] = ["enqueue", "settle", "send.late", "enqueue.repeat"];
 /// From the time a message was due to the confirmation that it is stored.
 pub const ENQUEUE: usize = 0;
 /// From the sending of acks and releases to their answer, one value a call.
 pub const SETTLE: usize = 1;
 /// From the time a message was due to its sending: how late the generator itself is.
 pub const SEND_LATE: usize = 2;
+/// The same as an enqueue, of repeats of a dedup key: nothing is stored or delivered of them.
+pub const REPEAT: usize = 3;
 
 /// The tag of deliveries of a level: from due, or the end of its delay, to the first delivery.
 #[must_use]

@@ -13,7 +13,7 @@ mod sequence;
 mod shape;
 mod stamp;
 
-use crate::connect::ServerArguments;
+use crate::connect::{Cluster, ServerArguments};
 use crate::{cpu, duration};
 use clap::Args;
 use consume::Consumer;
@@ -21,9 +21,10 @@ use ledger::Ledger;
 use meter::Meter;
 use overtake_base::random::Random;
 use overtake_client::{
-    Client, ClientError, ErrorCode, MessageId, MessageIds, PeekStates, QueueConfig, QueueConfigPatch, Refusal,
+    Client, ClientError, ErrorCode, MessageId, MessageIds, Page, PeekStates, PeekedMessage, QueueConfig,
+    QueueConfigPatch, Refusal,
 };
-use overtake_measure::hlog::{LogWriter, server_cores_comment};
+use overtake_measure::hlog::{LogWriter, server_comments};
 use run::{Clock, Run, State};
 pub use sequence::Mix;
 use sequence::{BodySize, Content, DelayedShare, Fates, Sequence, Share};
@@ -51,7 +52,8 @@ pub struct LoadOptions {
     /// Queue to use. It is made if it does not exist; anything in it that the load tool did not send ends the run.
     #[arg(long, default_value = "load")]
     pub queue: String,
-    /// Delete the queue first, with all that is in it, and make it anew.
+    /// Delete the queue first, with all that earlier runs left in it, and make it anew. Refused where it holds anything that
+    /// the load tool did not send.
     #[arg(long)]
     pub fresh: bool,
     /// Shards of the queue where it is made; the server's choice without it.
@@ -164,7 +166,7 @@ impl core::fmt::Display for LoadError {
             Self::Options(what) => f.write_str(what),
             Self::Foreign(id, queue) => write!(
                 f,
-                "queue {queue} holds {id}, which the load tool did not send; its lease will run out and give it back. Use another --queue, or --fresh to delete this one"
+                "queue {queue} holds {id}, which the load tool did not send; its lease will run out and give it back. Use another --queue"
             ),
             Self::Overloaded(count) => write!(
                 f,
@@ -183,12 +185,15 @@ impl From<ClientError> for LoadError {
 }
 
 /// How a load ended.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Outcome {
     /// The table and notes, for people.
     pub text: String,
     /// What was broken.
     pub violations: u64,
+    /// Why it ended before its time, or could not be verified. What was measured until then is told and written all the
+    /// same.
+    pub failed: Option<LoadError>,
 }
 
 /// Exit code after a second Ctrl-C.
@@ -223,11 +228,12 @@ pub async fn run(options: &LoadOptions, progress: &mut dyn FnMut(&str)) -> Resul
         return Err(LoadError::Options(format!("--server-pid {pid}: there is no such process")));
     }
     let clients = connect(options).await?;
-    let config = prepare(options, &clients[0]).await?;
+    let config = prepare(options, &clients[0], progress).await?;
+    let cluster = Cluster::of(&clients[0]).await;
     let clock = Clock::new();
     let now_ms = clock.now() / 1_000_000;
     let log = match &options.hlog {
-        Some(path) => Some(start_log(options, path, server_cores(&clients), now_ms)?),
+        Some(path) => Some(start_log(options, path, cluster, now_ms)?),
         None => None,
     };
     let content = Content {
@@ -249,6 +255,9 @@ pub async fn run(options: &LoadOptions, progress: &mut dyn FnMut(&str)) -> Resul
         verify: !options.no_verify,
         next_number: 0,
         under_way: 0,
+        refusals: BTreeMap::new(),
+        trouble: None,
+        last_trouble: None,
         keyed: None,
     };
     let run = Rc::new(Run::new(clock, options.queue.clone(), number, clients, state));
@@ -258,18 +267,39 @@ pub async fn run(options: &LoadOptions, progress: &mut dyn FnMut(&str)) -> Resul
         false => None,
     };
     let mut start = look_what_is_there(options, &run.clients[0]).await?;
+    start.nodes = cluster.nodes;
     let before = Cpu::look(options);
-    let after = LocalSet::new().run_until(drive(options, &run, progress, &mut start.interrupted)).await?;
-    let looked_up = if options.no_verify { None } else { Some(look_up_left(&run, done_before).await?) };
+    let driven = LocalSet::new().run_until(drive(options, &run, progress, &mut start.interrupted)).await;
+    let after = driven.as_ref().map_or_else(|_| Cpu::look(options), |after| *after);
+    let (verified, mut failed) = match driven {
+        Err(error) => (Verified::Not("the run ended with an error".into()), Some(error)),
+        Ok(_) if options.no_verify => (Verified::Not("--no-verify".into()), None),
+        Ok(_) => match look_up_left(&run, done_before).await {
+            Ok(looked_up) => (Verified::Looked(looked_up), None),
+            Err(error) => {
+                let left = run.state.borrow().own.left().len();
+                let why = format!(
+                    "{left} confirmed messages were not acked, and the server cannot be asked about them: {error}"
+                );
+                (Verified::Not(why), Some(error))
+            }
+        },
+    };
+    // What the last interval had, also of a run that failed.
+    if let Err(error) = run.state.borrow_mut().meter.end_interval(run.clock.now() / 1_000_000) {
+        failed.get_or_insert(LoadError::Io(error));
+    }
     for client in &run.clients {
         client.close().await;
     }
     let state = run.state.borrow();
-    let report = report::Report::new(options, &state, before, after, looked_up, start);
-    if let Some(path) = &options.results {
-        crate::results::write(path, "load", &report.rows).map_err(LoadError::Io)?;
+    let report = report::Report::new(options, &state, before, after, &verified, start);
+    if let Some(path) = &options.results
+        && let Err(error) = crate::results::write(path, "load", &report.rows, cluster.replicas)
+    {
+        failed.get_or_insert(LoadError::Io(error));
     }
-    Ok(Outcome { text: report.text, violations: report.violations })
+    Ok(Outcome { text: report.text, violations: report.violations, failed })
 }
 
 async fn connect(options: &LoadOptions) -> Result<Vec<Client>, LoadError> {
@@ -284,14 +314,24 @@ async fn connect(options: &LoadOptions) -> Result<Vec<Client>, LoadError> {
 }
 
 /// Makes the queue where it has to, and holds the options against it.
-async fn prepare(options: &LoadOptions, client: &Client) -> Result<QueueConfig, LoadError> {
+async fn prepare(
+    options: &LoadOptions,
+    client: &Client,
+    progress: &mut dyn FnMut(&str),
+) -> Result<QueueConfig, LoadError> {
     let missing = |error: &ClientError| {
         matches!(error, ClientError::Refused(Refusal { code: ErrorCode::NotFound, .. }))
     };
     if options.fresh {
-        match client.delete_queue(&options.queue).await {
-            Err(error) if !missing(&error) => return Err(error.into()),
-            _ => {}
+        match look_at_messages(options, client).await {
+            Ok(page) => {
+                let (count, more) = (page.entries.len(), if page.next.is_some() { " or more" } else { "" });
+                let queue = &options.queue;
+                progress(&format!("deleting queue {queue} with {count}{more} messages of earlier runs"));
+                client.delete_queue(queue).await?;
+            }
+            Err(LoadError::Client(error)) if missing(&error) => {}
+            Err(error) => return Err(error),
         }
     }
     let levels = options.mix.0.len();
@@ -320,45 +360,46 @@ async fn prepare(options: &LoadOptions, client: &Client) -> Result<QueueConfig, 
     Ok(config)
 }
 
+/// The first messages of the queue, all of them ours.
+async fn look_at_messages(options: &LoadOptions, client: &Client) -> Result<Page<PeekedMessage>, LoadError> {
+    const LOOKS_AT: u32 = 100;
+    let all = PeekStates { visible: true, delayed: true, leased: true };
+    let page = client.peek(&options.queue, all, None, LOOKS_AT, None).await?;
+    match page.entries.iter().find(|message| Stamp::read(&message.body).is_err()) {
+        None => Ok(page),
+        Some(other) => Err(LoadError::Options(format!(
+            "queue {} holds {}, which the load tool did not send: use another --queue, or delete this one by `overtake queue \
+             delete {}`",
+            options.queue, other.id, options.queue
+        ))),
+    }
+}
+
 /// Looks at what a queue holds before anything is sent or leased: messages of others are not to be touched, and those of
 /// other runs are told.
 async fn look_what_is_there(options: &LoadOptions, client: &Client) -> Result<report::Start, LoadError> {
-    const LOOKS_AT: u32 = 100;
     if options.fresh {
         return Ok(report::Start::default());
     }
-    let all = PeekStates { visible: true, delayed: true, leased: true };
-    let page = client.peek(&options.queue, all, None, LOOKS_AT, None).await?;
-    if let Some(other) = page.entries.iter().find(|message| Stamp::read(&message.body).is_err()) {
-        return Err(LoadError::Options(format!(
-            "queue {} holds {}, which the load tool did not send: use another --queue, or --fresh to delete this one",
-            options.queue, other.id
-        )));
-    }
+    let page = look_at_messages(options, client).await?;
     let consumes_only = options.consume && !options.produce;
     let left = if consumes_only { 0 } else { page.entries.len() };
-    Ok(report::Start { left, more: left > 0 && page.next.is_some(), interrupted: false })
-}
-
-/// Cores of all nodes that serve us.
-fn server_cores(clients: &[Client]) -> u32 {
-    let nodes: BTreeMap<u64, u16> = (clients.iter())
-        .flat_map(Client::connections)
-        .map(|connection| (connection.node, connection.cores))
-        .collect();
-    nodes.values().map(|cores| u32::from(*cores)).sum::<u32>().max(1)
+    Ok(report::Start { left, more: left > 0 && page.next.is_some(), ..report::Start::default() })
 }
 
 fn start_log(
     options: &LoadOptions,
     path: &PathBuf,
-    server_cores: u32,
+    cluster: Cluster,
     now_ms: u64,
 ) -> Result<LogWriter<Box<dyn Write>>, LoadError> {
     let fail = |error| LoadError::File(path.clone(), error);
     let file: Box<dyn Write> = Box::new(BufWriter::new(std::fs::File::create(path).map_err(fail)?));
     let comment = format!("overtake-perf load, queue {}, values in nanoseconds", options.queue);
-    LogWriter::new(file, &[&comment, &server_cores_comment(server_cores)], now_ms).map_err(fail)
+    let mut comments = vec![comment];
+    comments.extend(server_comments(cluster.cores, cluster.replicas));
+    let comments: Vec<&str> = comments.iter().map(String::as_str).collect();
+    LogWriter::new(file, &comments, now_ms).map_err(fail)
 }
 
 /// Produces, consumes and tells, until all is done. Gives what was used up to the end.
@@ -428,7 +469,6 @@ async fn drive(
         done = work => done?,
         failed = tell => return Err(failed),
     };
-    run.state.borrow_mut().meter.end_interval(run.clock.now() / 1_000_000).map_err(LoadError::Io)?;
     Ok(stopped)
 }
 
@@ -464,6 +504,13 @@ async fn drain(options: &LoadOptions, run: &Run, consumers: &mut Tasks) -> Resul
         }
     }
     Ok(())
+}
+
+/// Whether what was left over was looked up.
+enum Verified {
+    Looked(LookedUp),
+    /// It was not, for this reason.
+    Not(String),
 }
 
 /// What was left over, how much of it was looked up, and how much of that is there.

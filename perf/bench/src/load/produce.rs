@@ -186,6 +186,7 @@ async fn call(run: Rc<Run>, mut batch: Batch) -> Result<(), LoadError> {
                 unknown
             }
             Err(error) if error.fate_unknown() || error.retry_is_safe() => {
+                run.trouble(&error);
                 let may_be_stored = error.fate_unknown();
                 batch.pending.iter_mut().for_each(|pending| pending.may_be_stored |= may_be_stored);
                 Batch { messages, ..batch }
@@ -220,7 +221,8 @@ fn outcome(run: &Run, pending: Pending, result: Result<Enqueued, Refusal>) -> Ou
     let state = &mut *run.state.borrow_mut();
     match result {
         Ok(Enqueued { id, duplicate, .. }) => {
-            state.meter.record(meter::ENQUEUE, now_ns.saturating_sub(pending.due_ns));
+            let tag = if duplicate && pending.first.is_some() { meter::REPEAT } else { meter::ENQUEUE };
+            state.meter.record(tag, now_ns.saturating_sub(pending.due_ns));
             state.meter.counts.confirmed += 1;
             state.meter.last_confirmed_ns = now_ns;
             if pending.first.is_some() {
@@ -233,8 +235,8 @@ fn outcome(run: &Run, pending: Pending, result: Result<Enqueued, Refusal>) -> Ou
             }
         }
         Err(refusal) if refusal.stored_unknown || pending.may_be_stored => return Outcome::Unknown,
-        Err(_) => {
-            state.meter.counts.refused += 1;
+        Err(refusal) => {
+            state.refused(&refusal);
             if state.verify {
                 state.own.refused(pending.number);
             }

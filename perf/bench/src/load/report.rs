@@ -2,7 +2,7 @@
 
 use super::meter::{self, Told};
 use super::run::{Run, State};
-use super::{Cpu, LoadError, LoadOptions, LookedUp};
+use super::{Cpu, LoadError, LoadOptions, LookedUp, Verified};
 use core::fmt::Write as _;
 use overtake_measure::table::{Latencies, Row, milliseconds, render, thousands};
 use std::rc::Rc;
@@ -28,17 +28,21 @@ impl<'a> Progress<'a> {
 
     pub(super) async fn tell(&mut self) -> Result<(), LoadError> {
         let now_ns = self.run.clock.now();
-        let (told, violations) = {
+        let (told, violations, trouble) = {
             let mut state = self.run.state.borrow_mut();
             let told = state.meter.end_interval(now_ns / 1_000_000).map_err(LoadError::Io)?;
-            (told, state.violations().total())
+            (told, state.violations().total(), state.trouble.take())
         };
         // A server that does not answer in time is no reason to be silent.
         let backlog =
             self.run.client().stats(&self.run.queue).await.ok().map(|stats| {
                 [&stats.visible, &stats.delayed, &stats.leased].into_iter().flatten().sum::<u64>()
             });
-        (self.tell)(&line((now_ns - self.start_ns) / 1_000_000_000, &told, backlog, violations));
+        let mut line = line((now_ns - self.start_ns) / 1_000_000_000, &told, backlog, violations);
+        if let Some(trouble) = trouble {
+            let _ = write!(line, "  trying again: {trouble}");
+        }
+        (self.tell)(&line);
         Ok(())
     }
 }
@@ -81,6 +85,8 @@ pub(super) struct Start {
     pub left: usize,
     /// And more of them.
     pub more: bool,
+    /// Nodes of the server.
+    pub nodes: Option<u32>,
     pub interrupted: bool,
 }
 
@@ -97,7 +103,7 @@ impl Report {
         state: &State,
         before: Cpu,
         after: Cpu,
-        looked_up: Option<LookedUp>,
+        verified: &Verified,
         start: Start,
     ) -> Self {
         let seconds = (after.at - before.at).as_secs_f64();
@@ -107,7 +113,13 @@ impl Report {
         let counts = state.meter.counts;
         let idle = |used: &f64| *used <= 0.0 && counts.confirmed + counts.delivered > IDLE_MESSAGES_MAX;
         let own = used(before.own, after.own);
+        // What some nodes of a cluster use is not what a message costs.
+        let missing = match start.nodes {
+            Some(nodes) if !options.server_pid.is_empty() => nodes > options.server_pid.len() as u32,
+            _ => false,
+        };
         let (idle, server) = match used(before.server, after.server) {
+            Some(_) if missing => (false, None),
             Some(used) if idle(&used) => (true, None),
             used => (false, used),
         };
@@ -142,13 +154,17 @@ impl Report {
         }
         add(
             "settle",
-            "ack and release, a call",
+            "acks and releases; latency of each call",
             meter::SETTLE,
             Some(counts.acked + counts.released),
             seconds,
             per_million,
         );
         add("send.late", "the load tool's own lateness", meter::SEND_LATE, None, seconds, None);
+        if let Some(settle) = rows.iter_mut().find(|row| row.cpu_s_per_million.is_some()) {
+            // What it costs that messages came again is in the CPU of a message.
+            settle.retries = Some(counts.redelivered as f64 / cycles.max(1) as f64);
+        }
         let violations = state.violations();
         let mut text = render(&rows);
         let _ = writeln!(
@@ -166,6 +182,19 @@ impl Report {
             thousands(counts.abandoned),
             thousands(counts.stale)
         );
+        for (count, first) in state.refusals.values() {
+            let _ = writeln!(text, "refused {}, like this one: {first}", thousands(*count));
+        }
+        if let Some(trouble) = &state.last_trouble {
+            let unknown = match counts.unknown {
+                0 => String::new(),
+                count => format!("; {} enqueues were given up after 30 s, stored or not", thousands(count)),
+            };
+            let _ = writeln!(
+                text,
+                "NOTE: calls failed and were tried again, the last time because: {trouble}{unknown}"
+            );
+        }
         if let Some(own) = own {
             let _ = write!(text, "CPU in {seconds:.1} s: load tool {own:.2} s");
             if let Some(server) = server {
@@ -178,6 +207,13 @@ impl Report {
         }
         if idle {
             text += "NOTE: the processes of --server-pid did nothing: they are not the server\n";
+        } else if missing {
+            let _ = writeln!(
+                text,
+                "NOTE: --server-pid names {} of {} nodes: the server's CPU time is not known",
+                options.server_pid.len(),
+                start.nodes.unwrap_or(0)
+            );
         } else if server.is_none() && !options.server_pid.is_empty() {
             text +=
                 "NOTE: a process of --server-pid has ended meanwhile: the server's CPU time is not known\n";
@@ -202,7 +238,7 @@ impl Report {
             text.push_str("NOTE: interrupted: less was sent than was asked for\n");
         }
         bottleneck(&mut text, state, seconds, own, server);
-        verdict(&mut text, state, looked_up);
+        verdict(&mut text, state, verified);
         for (broken, count) in &violations.counts {
             let _ = writeln!(text, "VIOLATED: {}: {}", broken.text(), thousands(*count));
         }
@@ -241,10 +277,17 @@ fn bottleneck(text: &mut String, state: &State, seconds: f64, own: Option<f64>, 
     }
 }
 
-fn verdict(text: &mut String, state: &State, looked_up: Option<LookedUp>) {
-    let Some(LookedUp { left, asked, there, taken }) = looked_up else {
-        let _ = writeln!(text, "not verified (--no-verify)");
-        return;
+fn verdict(text: &mut String, state: &State, verified: &Verified) {
+    let LookedUp { left, asked, there, taken } = match verified {
+        Verified::Looked(looked_up) => *looked_up,
+        Verified::Not(why) => {
+            let _ = writeln!(
+                text,
+                "not verified ({why}); violations until then: {}",
+                thousands(state.violations().total())
+            );
+            return;
+        }
     };
     let _ = write!(text, "verified: ");
     if left == 0 && state.meter.counts.sent == 0 {

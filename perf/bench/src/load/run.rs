@@ -6,9 +6,9 @@ use super::meter::{self, Meter};
 use super::sequence::{Fate, Fates, Sequence};
 use super::stamp::{NoStamp, Stamp};
 use crate::pacer::Flag;
-use overtake_client::{Client, Delivered, MessageId, MessageIds, Settled};
+use overtake_client::{Client, ClientError, Delivered, MessageId, MessageIds, Refusal, Settled};
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::Notify;
 
@@ -60,6 +60,11 @@ pub(super) struct State {
     pub next_number: u64,
     /// Messages sent and without an outcome.
     pub under_way: u64,
+    /// Enqueues that were refused, by reason; of each reason what the first refusal said.
+    pub refusals: BTreeMap<u16, (u64, String)>,
+    /// Why calls fail that are tried again, since it was last told, and of all.
+    pub trouble: Option<String>,
+    pub last_trouble: Option<String>,
     /// A message whose dedup key is taken, to repeat.
     pub keyed: Option<(u64, MessageId)>,
 }
@@ -153,6 +158,15 @@ impl Run {
         Ok(state.fates.draw(failures))
     }
 
+    /// Notes why a call fails that is tried again.
+    pub(super) fn trouble(&self, error: &ClientError) {
+        let state = &mut *self.state.borrow_mut();
+        if state.trouble.is_none() {
+            state.last_trouble = Some(error.to_string());
+            state.trouble.clone_from(&state.last_trouble);
+        }
+    }
+
     /// Notes that these leases are given back.
     pub(super) fn giving_back(&self, message: &Delivered) {
         let state = &mut *self.state.borrow_mut();
@@ -178,6 +192,13 @@ impl Run {
 }
 
 impl State {
+    /// Counts a refused enqueue.
+    pub(super) fn refused(&mut self, refusal: &Refusal) {
+        self.meter.counts.refused += 1;
+        let (count, _) = self.refusals.entry(refusal.code as u16).or_insert_with(|| (0, refusal.to_string()));
+        *count += 1;
+    }
+
     fn ledger(&mut self, run: u64, own: u64) -> &mut Ledger {
         if run == own { &mut self.own } else { self.others.entry(run).or_insert_with(|| Ledger::new(false)) }
     }

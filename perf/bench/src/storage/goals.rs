@@ -1,5 +1,6 @@
 //! What a server's storage is asked to do, and whether this run did it.
 
+use overtake_measure::plan::COLD_MESSAGE_BYTES;
 use overtake_measure::table::align;
 
 /// One thing that is asked.
@@ -16,11 +17,11 @@ pub(super) enum Goal {
     ReleasesDisk,
 }
 
-/// What is asked at least, and what is aimed at.
+/// The bound that is asked for, and what is aimed at.
 struct Asked {
     what: &'static str,
     unit: &'static str,
-    at_least: f64,
+    bound: f64,
     aim: f64,
     /// More is better.
     more: bool,
@@ -28,8 +29,14 @@ struct Asked {
 
 impl Goal {
     const fn asked(self) -> Asked {
-        let (what, unit, at_least, aim, more) = match self {
-            Self::Memory => ("resident memory for each message more in a backlog", "bytes", 4.0, 1.0, false),
+        let (what, unit, bound, aim, more) = match self {
+            Self::Memory => (
+                "resident memory for each message more in a backlog",
+                "bytes",
+                COLD_MESSAGE_BYTES as f64,
+                1.0,
+                false,
+            ),
             Self::Restart => ("from kill -9 to the first delivery", "s", 3.0, 1.0, false),
             Self::ShortWrites => {
                 ("bytes written for each of a body: acked at once, 1 KiB", "times", 1.3, 1.1, false)
@@ -57,7 +64,7 @@ impl Goal {
                 false,
             ),
         };
-        Asked { what, unit, at_least, aim, more }
+        Asked { what, unit, bound, aim, more }
     }
 }
 
@@ -67,11 +74,11 @@ fn number(value: f64, unit: &str) -> String {
 
 /// The table of what was asked of what was measured.
 pub(super) fn render(found: &[(Goal, f64)]) -> String {
-    let mut cells = vec![["asked", "measured", "at least", "aim", ""].map(str::to_owned)];
+    let mut cells = vec![["asked", "measured", "bound", "aim", ""].map(str::to_owned)];
     cells.extend(found.iter().map(|(goal, value)| {
         let asked = goal.asked();
         let reaches = |bound: f64| if asked.more { *value >= bound } else { *value <= bound };
-        let verdict = match (reaches(asked.at_least), reaches(asked.aim)) {
+        let verdict = match (reaches(asked.bound), reaches(asked.aim)) {
             (_, true) => "aim reached",
             (true, false) => "reached",
             (false, false) => "missed",
@@ -79,7 +86,11 @@ pub(super) fn render(found: &[(Goal, f64)]) -> String {
         [
             asked.what.to_owned(),
             number(*value, asked.unit),
-            number(asked.at_least, asked.unit),
+            format!(
+                "{} {}",
+                if asked.more { "at least" } else { "at most" },
+                number(asked.bound, asked.unit)
+            ),
             number(asked.aim, asked.unit),
             verdict.to_owned(),
         ]
@@ -105,6 +116,10 @@ mod tests {
         ]);
         let expected = ["aim reached", " reached", "missed", "aim reached", " reached", "missed"];
         assert_eq!(verdicts.len(), expected.len());
+        assert!(
+            verdicts[0].contains("at most 4.00 bytes") && verdicts[3].contains("at least 40.00 %"),
+            "{verdicts:?}"
+        );
         for (line, verdict) in verdicts.iter().zip(expected) {
             assert!(line.trim_end().ends_with(verdict), "{line}");
         }

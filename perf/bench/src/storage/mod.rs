@@ -7,7 +7,7 @@ mod journal;
 mod server;
 mod work;
 
-use crate::bench::BenchError;
+use crate::bench::{BenchError, interrupt};
 use crate::device;
 use crate::table::{Latencies, Row, render, thousands};
 use clap::{Args, ValueEnum};
@@ -74,8 +74,8 @@ pub struct StorageOptions {
     /// How long P0 is timed without a backlog, and short lives are counted.
     #[arg(long, default_value = "10s", value_parser = crate::duration::parse)]
     pub duration: Duration,
-    /// Only these measurements.
-    #[arg(long, value_enum, value_delimiter = ',')]
+    /// Only these measurements, separated by commas or spaces.
+    #[arg(long, value_enum, value_delimiter = ',', num_args = 1..)]
     pub only: Vec<Section>,
     /// Write the figures as JSON.
     #[arg(long, value_name = "FILE")]
@@ -125,19 +125,50 @@ pub async fn run(options: &StorageOptions, progress: &mut dyn FnMut(&str)) -> Re
             continue;
         }
         make_empty(&options.data)?;
-        if section == Section::Engine {
-            by_itself(options, progress, &mut found).await?;
-        } else {
-            let stage = Stage::set(options).await?;
-            stage.measure(section, options, progress, &mut found).await?;
-            std::fs::remove_file(options.data.with_extension("log"))?;
+        let ended = tokio::select! {
+            measured = measure(section, options, progress, &mut found) => measured,
+            // What was measured, and with it the server, ended with the measuring.
+            () = interrupt() => Err(BenchError::Interrupted),
+        };
+        if matches!(ended, Ok(()) | Err(BenchError::Interrupted)) {
+            clear(options)?;
         }
-        std::fs::remove_dir_all(&options.data)?;
+        // After a failure the folder and the server's log are left to be looked at.
+        ended?;
     }
     if let Some(path) = &options.results {
-        crate::results::write(path, "storage", &found.rows)?;
+        crate::results::write(path, "storage", &found.rows, None)?;
     }
     Ok(format!("{}\n{}", render(&found.rows), goals::render(&found.goals)))
+}
+
+async fn measure(
+    section: Section,
+    options: &StorageOptions,
+    progress: &mut dyn FnMut(&str),
+    found: &mut Found,
+) -> Result<(), BenchError> {
+    if section == Section::Engine {
+        return by_itself(options, progress, found).await;
+    }
+    let stage = Stage::set(options).await?;
+    match section {
+        Section::Engine => Ok(()),
+        Section::Backlog => stage.backlog(options, progress, found).await,
+        Section::Short => stage.short(options, progress, found).await,
+        Section::Long => stage.long(options, progress, found).await,
+        Section::Pinned => stage.pinned(options, progress, found).await,
+        Section::Releases => stage.releases(options, progress, found).await,
+    }
+}
+
+fn clear(options: &StorageOptions) -> std::io::Result<()> {
+    std::fs::remove_dir_all(&options.data)?;
+    match std::fs::remove_file(options.data.with_extension("log")) {
+        // Only a server has one.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
 }
 
 fn make_empty(folder: &Path) -> std::io::Result<()> {
@@ -248,23 +279,6 @@ impl Stage {
         Ok(Self { server, client: connect(options).await? })
     }
 
-    async fn measure(
-        self,
-        section: Section,
-        options: &StorageOptions,
-        progress: &mut dyn FnMut(&str),
-        found: &mut Found,
-    ) -> Result<(), BenchError> {
-        match section {
-            Section::Engine => Ok(()),
-            Section::Backlog => self.backlog(options, progress, found).await,
-            Section::Short => self.short(options, progress, found).await,
-            Section::Long => self.long(options, progress, found).await,
-            Section::Pinned => self.pinned(options, progress, found).await,
-            Section::Releases => self.releases(options, progress, found).await,
-        }
-    }
-
     async fn queue(&self, name: &str) -> Result<(), BenchError> {
         self.client.put_queue(name, QueueConfigPatch::default()).await?;
         Ok(())
@@ -320,7 +334,7 @@ impl Stage {
             )
         });
         let each = (after as f64 - memory as f64) / (messages - part) as f64;
-        rows.push(row(
+        rows.push(Row { memory_bytes_per_message: Some(each), ..row(
             "backlog.memory",
             "resident memory of it".into(),
             format!(
@@ -330,7 +344,7 @@ impl Stage {
                 memory as f64 / MIB,
                 thousands(self.server.metric("overtake_messages_on_disk_only")? as u64)
             ),
-        ));
+        )});
         rows.push(row(
             "backlog.writes",
             "bytes written for it".into(),

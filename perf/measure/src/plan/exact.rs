@@ -70,6 +70,16 @@ impl Exact {
         Self::ratio(above, self.below.saturating_mul(other.below))
     }
 
+    /// The difference; none where `other` is more.
+    #[must_use]
+    pub const fn minus(self, other: Self) -> Option<Self> {
+        let above = self.above.saturating_mul(other.below);
+        match above.checked_sub(other.above.saturating_mul(self.below)) {
+            Some(above) => Some(Self::ratio(above, self.below.saturating_mul(other.below))),
+            None => None,
+        }
+    }
+
     /// The next whole number.
     #[must_use]
     pub const fn up(self) -> u128 {

@@ -1,200 +1,121 @@
-//! What was measured on the planner's hardware: the cost of a message, the limits of the disk, and the rates at which
-//! latencies still were what they should be.
+//! What results files say of the planner's hardware: the cost of a message, the rate and the latency of the disk, memory.
+//!
+//! Which file gives a figure never hangs on the order of the files, and files that give the same figure are all told.
 
-use crate::hlog::{Interval, Log, histogram};
+use super::held::{Origin, Sustained, Targets};
 use crate::results::Results;
-use hdrhistogram::Histogram;
-use std::collections::BTreeMap;
 
-/// Intervals shorter than this say nothing about a rate.
-const INTERVAL_MS_MIN: u64 = 100;
+/// Measurements of the CPU of a message, the one that is most like real work first.
+const CPU_KEYS: [&str; 3] = ["load.settle", "bench.batched", "bench.single"];
+/// Durable writes: no larger than a batch of a journal, and no more of them than it has under way.
+const WRITE_KEYS: &str = "device.write.";
+/// Single durable writes now and then, and the same one after the other.
+const FLUSH_KEYS: [&str; 2] = ["device.fsync.paced", "device.write.4k.depth1"];
+const MEMORY_KEY: &str = "storage.backlog.memory";
 
 /// Figures of the planner's hardware. What is absent was not measured.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Hardware {
-    /// CPU seconds of the server for a million messages, and where that comes from.
-    pub cpu_s_per_million: Option<(f64, String)>,
-    /// Durable bytes a second of the disk, its 99th percentile in milliseconds, and where that comes from.
-    pub disk: Option<(f64, Option<f64>, String)>,
+    /// CPU of a message, all measurements of it, the one to go by first.
+    pub cpu: Vec<CpuCost>,
+    /// Durable writes of one disk each, at the size of batch and the depth at which it takes the most and is fast enough;
+    /// the slowest disk first.
+    pub disk: Vec<DiskRate>,
+    /// How long a single durable write takes at the 99th percentile, in milliseconds; the slowest disk first.
+    pub flush: Vec<(f64, String)>,
+    /// Resident memory of the server for a message more that waits, in bytes; the most first.
+    pub memory: Vec<(f64, String)>,
     /// Rates that held their latencies.
     pub sustained: Vec<Sustained>,
     /// Latencies that must hold.
     pub targets: Targets,
+    /// Copies that the servers kept whose CPU was measured, where files do not say.
+    pub measured_replicas: Option<u32>,
 }
 
-/// Latencies that must hold at the 99th percentile, in milliseconds.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Targets {
-    /// Confirmation of an enqueue.
-    pub enqueue_ms: f64,
-    /// Delivery of P0.
-    pub p0_ms: f64,
-}
-
-impl Default for Targets {
-    fn default() -> Self {
-        Self { enqueue_ms: 50.0, p0_ms: 50.0 }
-    }
-}
-
-/// The highest rate of a log at which latencies held.
+/// What a message cost.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Sustained {
-    /// The log.
-    pub name: String,
-    /// Cores of the server that was measured, and where that comes from.
-    pub server_cores: (u128, CoresFrom),
-    /// Messages a second; none where no rate held.
-    pub per_second: Option<f64>,
-    /// 99th percentile of all messages at that rate; of all of the log where none held.
-    pub enqueue_p99: P99,
-    /// The same of P0, where it was measured.
-    pub p0_p99: Option<P99>,
-    /// Some rates did not hold: the limit of the machine was seen, not only that of the test.
-    pub limit_seen: bool,
+pub struct CpuCost {
+    /// CPU seconds of the server for a million messages.
+    pub s_per_million: f64,
+    /// Messages a second that it was measured at.
+    pub per_second: f64,
+    /// Deliveries of a message beyond its first one, on average.
+    pub retries: f64,
+    /// Copies that the server kept, and where that comes from.
+    pub replicas: (u128, Origin),
+    /// Measurement and file.
+    pub source: String,
+    /// Place of the measurement in [`CPU_KEYS`].
+    rank: usize,
 }
 
-/// Where a number of cores comes from.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum CoresFrom {
-    /// The planner said so.
-    Given,
-    /// The log says so.
-    Log,
-    /// Nobody said anything.
-    Assumed,
-}
-
-/// A 99th percentile, and of how many values.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct P99 {
-    /// Milliseconds.
-    pub ms: f64,
-    /// Values.
-    pub values: u64,
-}
-
-impl P99 {
-    fn of(histogram: &Histogram<u64>) -> Self {
-        Self { ms: histogram.value_at_quantile(0.99) as f64 / 1e6, values: histogram.len() }
-    }
-}
-
-/// Intervals with a rate of this part of the busiest one of theirs, or above it, are one rate: those of a steady load
-/// scatter by less.
-const SAME_RATE: f64 = 0.9;
-
-/// What was measured at one rate: all of its intervals together, since the 99th percentile of one short interval is that
-/// of a few messages, and the best of many is luck.
-struct Rate {
-    enqueue: Histogram<u64>,
-    p0: Histogram<u64>,
-    length_ms: u64,
-}
-
-impl Rate {
-    fn new() -> Self {
-        Self { enqueue: histogram(), p0: histogram(), length_ms: 0 }
-    }
-
-    fn add(&mut self, slot: &Slot<'_>) {
-        self.length_ms += slot.enqueue.length_ms;
-        // All values of a log fit the bounds that every histogram of ours has; others are clamped to them.
-        add(&mut self.enqueue, &slot.enqueue.histogram);
-        if let Some(p0) = slot.p0 {
-            add(&mut self.p0, &p0.histogram);
-        }
-    }
-
-    fn p0_p99(&self) -> Option<P99> {
-        (!self.p0.is_empty()).then(|| P99::of(&self.p0))
-    }
-
-    fn holds(&self, targets: Targets) -> bool {
-        P99::of(&self.enqueue).ms <= targets.enqueue_ms
-            && self.p0_p99().is_none_or(|p99| p99.ms <= targets.p0_ms)
-    }
-}
-
-fn add(sum: &mut Histogram<u64>, values: &Histogram<u64>) {
-    for value in values.iter_recorded() {
-        sum.saturating_record_n(value.value_iterated_to(), value.count_at_value());
-    }
-}
-
-/// One interval.
-struct Slot<'a> {
-    enqueue: &'a Interval,
-    p0: Option<&'a Interval>,
-}
-
-impl Slot<'_> {
-    fn per_second(&self) -> f64 {
-        self.enqueue.histogram.len() as f64 * 1e3 / self.enqueue.length_ms as f64
-    }
-}
-
-/// Finds the highest rate of a log of `load` at which both targets held, with no lower rate at which they did not. None
-/// where nothing was enqueued. `cores` are those of the server that was measured, where they were given.
-#[must_use]
-pub fn sustained(name: &str, log: &Log, cores: Option<u32>, targets: Targets) -> Option<Sustained> {
-    let mut slots: BTreeMap<u64, Slot<'_>> = BTreeMap::new();
-    for interval in log.intervals.iter().filter(|i| i.tag == "enqueue" && i.length_ms >= INTERVAL_MS_MIN) {
-        slots.insert(interval.start_ms, Slot { enqueue: interval, p0: None });
-    }
-    for interval in log.intervals.iter().filter(|i| i.tag == "deliver.P0" && !i.histogram.is_empty()) {
-        if let Some(slot) = slots.get_mut(&interval.start_ms) {
-            slot.p0 = Some(interval);
-        }
-    }
-    let mut slots: Vec<Slot<'_>> = slots.into_values().collect();
-    if slots.is_empty() {
-        return None;
-    }
-    slots.sort_by(|a, b| b.per_second().total_cmp(&a.per_second()));
-    let (mut rates, mut all, mut busiest) = (Vec::new(), Rate::new(), f64::INFINITY);
-    for slot in &slots {
-        if rates.is_empty() || slot.per_second() < busiest * SAME_RATE {
-            busiest = slot.per_second();
-            rates.push(Rate::new());
-        }
-        if let Some(rate) = rates.last_mut() {
-            rate.add(slot);
-        }
-        all.add(slot);
-    }
-    rates.reverse();
-    let held = rates.iter().take_while(|rate| rate.holds(targets)).count();
-    let best = held.checked_sub(1).and_then(|at| rates.get(at));
-    let told = best.unwrap_or(&all);
-    Some(Sustained {
-        name: name.into(),
-        server_cores: match (cores, log.server_cores) {
-            (Some(cores), _) => (cores.into(), CoresFrom::Given),
-            (None, Some(cores)) => (cores.into(), CoresFrom::Log),
-            (None, None) => (1, CoresFrom::Assumed),
-        },
-        per_second: best.map(|rate| rate.enqueue.len() as f64 * 1e3 / rate.length_ms.max(1) as f64),
-        enqueue_p99: P99::of(&told.enqueue),
-        p0_p99: told.p0_p99(),
-        limit_seen: held < rates.len(),
-    })
+/// What a disk takes.
+#[derive(Clone, PartialEq, Debug)]
+pub struct DiskRate {
+    /// Durable bytes a second; none where no size and depth was fast enough.
+    pub bytes_per_second: Option<f64>,
+    /// The 99th percentile at it, in milliseconds.
+    pub p99_ms: Option<f64>,
+    /// Measurement and file.
+    pub source: String,
 }
 
 impl Hardware {
-    /// Takes what a results file tells; later files win.
-    pub fn take(&mut self, file: &str, results: &Results) {
-        for key in ["load.settle", "bench.single", "bench.batched"] {
-            if let Some(cost) = results.measure(key).and_then(|measure| measure.cpu_s_per_million) {
-                self.cpu_s_per_million = Some((cost, format!("{key} of {file}")));
-            }
+    /// Takes what a results file tells; false where it tells nothing of use.
+    pub fn take(&mut self, file: &str, results: &Results) -> bool {
+        let figures = |all: &Self| all.cpu.len() + all.disk.len() + all.flush.len() + all.memory.len();
+        let before = figures(self);
+        for (rank, key) in CPU_KEYS.into_iter().enumerate() {
+            let Some(measure) = results.measure(key) else { continue };
+            let Some(s_per_million) = measure.cpu_s_per_million else { continue };
+            self.cpu.push(CpuCost {
+                s_per_million,
+                per_second: measure.per_second.unwrap_or(0.0),
+                retries: measure.retries.unwrap_or(0.0),
+                replicas: Origin::known(self.measured_replicas, results.server_replicas, 1),
+                source: format!("{key} of {file}"),
+                rank,
+            });
         }
-        let key = "device.write.64k.depth1";
-        if let Some(measure) = results.measure(key)
-            && let Some(bytes) = measure.bytes_per_second
-        {
-            let p99 = measure.latency_ms.map(|latency| latency.p99);
-            self.disk = Some((bytes, p99, format!("{key} of {file}")));
+        // Among like measurements the one at the highest rate, since a message costs less the more of them come together,
+        // and the planned rate is that of a peak; then the one that costs the most.
+        self.cpu.sort_by(|a, b| {
+            let order = a.rank.cmp(&b.rank).then(b.per_second.total_cmp(&a.per_second));
+            order.then(b.s_per_million.total_cmp(&a.s_per_million)).then(a.source.cmp(&b.source))
+        });
+        self.disk.extend(disk(file, results, self.targets));
+        self.disk.sort_by(|a, b| {
+            let rate = |disk: &DiskRate| disk.bytes_per_second.unwrap_or(0.0);
+            rate(a).total_cmp(&rate(b)).then(a.source.cmp(&b.source))
+        });
+        let flush = FLUSH_KEYS
+            .iter()
+            .find_map(|key| Some((results.measure(key)?.latency_ms?.p99, format!("{key} of {file}"))));
+        self.flush.extend(flush);
+        let memory = results.measure(MEMORY_KEY).and_then(|measure| measure.memory_bytes_per_message);
+        self.memory.extend(memory.map(|bytes| (bytes.max(0.0), format!("{MEMORY_KEY} of {file}"))));
+        for list in [&mut self.flush, &mut self.memory] {
+            list.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
         }
+        figures(self) > before
     }
+}
+
+/// The most that a disk takes durably while an enqueue would still be confirmed in time.
+fn disk(file: &str, results: &Results, targets: Targets) -> Option<DiskRate> {
+    let writes = || {
+        let all = results.measures.iter().filter(|measure| measure.key.starts_with(WRITE_KEYS));
+        all.filter_map(|measure| {
+            let rate = measure.bytes_per_second?;
+            Some((rate, measure.latency_ms.map(|latency| latency.p99), &measure.key))
+        })
+    };
+    let in_time = writes().filter(|(_, p99, _)| p99.is_none_or(|p99| p99 <= targets.enqueue_ms));
+    if let Some((rate, p99_ms, key)) = in_time.max_by(|a, b| a.0.total_cmp(&b.0)) {
+        let source = format!("{key} of {file}");
+        return Some(DiskRate { bytes_per_second: Some(rate), p99_ms, source });
+    }
+    let (_, p99_ms, key) = writes().min_by(|a, b| a.1.unwrap_or(0.0).total_cmp(&b.1.unwrap_or(0.0)))?;
+    Some(DiskRate { bytes_per_second: None, p99_ms, source: format!("{key} of {file}") })
 }

@@ -5,12 +5,17 @@
 
 mod exact;
 mod hardware;
+mod held;
+mod node;
 mod sizing;
 
 pub use exact::Exact;
-pub use hardware::{CoresFrom, Hardware, P99, Sustained, Targets, sustained};
+pub use hardware::{CpuCost, DiskRate, Hardware};
+pub use held::{Measured, Missed, NoRate, Origin, P99, Sustained, Targets, sustained};
+pub use node::{Node, Sizes};
 
 use crate::table::{align, thousands};
+use overtake_base::limits::{DEDUP_WINDOW_S_DEFAULT, SHARDS_MAX};
 
 /// Seconds of a day.
 const DAY_S: u128 = 86_400;
@@ -23,14 +28,21 @@ const OPERATIONS_OF_LEADER: u128 = 6_000;
 /// Backlog of an ordinary day: what arrives in an hour of the least urgent levels, drained within an hour.
 const NORMAL_BACKLOG_S: u128 = 3_600;
 const NORMAL_BACKLOG_LEVELS: usize = 2;
+/// Most messages a day that a load may grow to.
+const MESSAGES_PER_DAY_MAX: u128 = 1_000_000_000_000_000;
+/// Memory of a message that waits on disk, at most, in bytes: its sequence as a difference, 12 bits of filter, its part of
+/// its run. `storage` measures it, and holds it against this.
+pub const COLD_MESSAGE_BYTES: u128 = 4;
 
 /// The expected load, and what has to be survived.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Load {
     /// Messages a day.
     pub messages_per_day: u128,
-    /// Growth to plan for: 0.2 is a fifth more.
+    /// Growth in a year: 0.2 is a fifth more.
     pub growth: Exact,
+    /// Years of it.
+    pub years: u32,
     /// Peak rate in multiples of the average.
     pub peak_factor: Exact,
     /// Bytes of a body, on average.
@@ -47,8 +59,8 @@ pub struct Load {
     pub replicas: u128,
     /// Failure domains, of which one may be lost.
     pub zones: u128,
-    /// Cores of a node.
-    pub cores_per_node: u128,
+    /// How long ids are remembered that clients made, in seconds.
+    pub dedup_window_s: u64,
 }
 
 impl Default for Load {
@@ -57,6 +69,7 @@ impl Default for Load {
         Self {
             messages_per_day: 1_200_000_000,
             growth: Exact::whole(0),
+            years: 1,
             peak_factor: Exact::whole(4),
             body_bytes: 1_000,
             mix: crate::plan::DESIGN_MIX.to_vec(),
@@ -65,7 +78,7 @@ impl Default for Load {
             retries: Exact::ratio(1, 10),
             replicas: 3,
             zones: 3,
-            cores_per_node: 4,
+            dedup_window_s: DEDUP_WINDOW_S_DEFAULT,
         }
     }
 }
@@ -97,6 +110,8 @@ pub struct Plan {
     pub sizing: Vec<Line>,
     /// What is assumed and was not measured.
     pub assumptions: Vec<String>,
+    /// Why it cannot be done, each with the resource that rules it out.
+    pub impossible: Vec<String>,
 }
 
 /// What follows from the load alone.
@@ -113,15 +128,37 @@ struct Derived {
 
 /// Works out a plan.
 #[must_use]
-pub fn plan(load: &Load, hardware: &Hardware) -> Plan {
+pub fn plan(load: &Load, node: &Node, hardware: &Hardware) -> Plan {
     let derived = derive(load);
-    let mut assumptions = Vec::new();
-    let sizing = sizing::sizing(load, &derived, hardware, &mut assumptions);
-    Plan { load: describe(load, &derived), sizing, assumptions }
+    let mut plan = Plan {
+        load: describe(load, &derived),
+        sizing: Vec::new(),
+        assumptions: Vec::new(),
+        impossible: Vec::new(),
+    };
+    if derived.messages_per_day.float() > MESSAGES_PER_DAY_MAX as f64 {
+        let most = long_count(MESSAGES_PER_DAY_MAX);
+        plan.impossible.push(format!("growth: more than {most} messages a day come out of it"));
+        return plan;
+    }
+    sizing::add(load, &derived, node, hardware, &mut plan);
+    plan
+}
+
+/// Messages a day after some years of growth: whole ones, year by year.
+fn grown(load: &Load) -> u128 {
+    let mut messages = load.messages_per_day;
+    for _ in 0..load.years {
+        messages = Exact::whole(messages)
+            .times(Exact::whole(1).plus(load.growth))
+            .up()
+            .min(MESSAGES_PER_DAY_MAX + 1);
+    }
+    messages
 }
 
 fn derive(load: &Load) -> Derived {
-    let messages_per_day = Exact::whole(load.messages_per_day).times(Exact::whole(1).plus(load.growth));
+    let messages_per_day = Exact::whole(grown(load));
     let average = messages_per_day.over(Exact::whole(DAY_S));
     let peak = average.times(load.peak_factor);
     let operations = Exact::whole(OPERATIONS).plus(load.retries.times(Exact::whole(OPERATIONS_OF_RETRY)));
@@ -139,7 +176,7 @@ fn derive(load: &Load) -> Derived {
         normal_backlog: average.times(Exact::whole(NORMAL_BACKLOG_S)).times(Exact::ratio(least, sum)),
         worst_backlog: average.times(worst_s),
         operations,
-        shards: leaders.max(1).next_power_of_two(),
+        shards: leaders.clamp(1, SHARDS_MAX.into()).next_power_of_two(),
     }
 }
 
@@ -176,12 +213,18 @@ fn describe(load: &Load, derived: &Derived) -> Vec<Line> {
         ),
         line("mix", mix.join(", "), ""),
     ];
-    if load.growth != Exact::whole(0) {
-        let factor = Exact::whole(1).plus(load.growth);
+    if load.growth != Exact::whole(0) && load.years > 0 {
+        let factor = format!(" × {}", Exact::whole(1).plus(load.growth));
+        let years = load.years;
+        let factors = if years <= 5 { factor.repeat(years as usize) } else { format!("{factor} ^ {years}") };
         let grown = derived.messages_per_day.about(3);
         lines.push(line(
             "growth",
-            format!("{} × {factor}", count(load.messages_per_day)),
+            format!(
+                "{}{factors}, {years} {}",
+                count(load.messages_per_day),
+                if years == 1 { "year" } else { "years" }
+            ),
             format!("{} a day", long_count(grown)),
         ));
     }
@@ -247,10 +290,16 @@ impl Plan {
         };
         let mut text = cells(["the load", "working", "result"], &self.load);
         text.push('\n');
-        text += &cells(["what it takes", "working", "result"], &self.sizing);
+        if !self.sizing.is_empty() {
+            text += &cells(["what it takes", "working", "result"], &self.sizing);
+        }
         if !self.assumptions.is_empty() {
             text += "\nassumed, not measured:\n";
             text.extend(self.assumptions.iter().map(|assumption| format!("- {assumption}\n")));
+        }
+        if !self.impossible.is_empty() {
+            text += "\nIMPOSSIBLE as it is:\n";
+            text.extend(self.impossible.iter().map(|reason| format!("- {reason}\n")));
         }
         text
     }
@@ -285,6 +334,17 @@ fn bytes(value: Exact) -> String {
 /// The same, of a number of which only so many digits count.
 fn bytes_about(value: Exact, digits: u32) -> String {
     bytes(Exact::whole(value.about(digits)))
+}
+
+/// Bits a second, of which only so many digits count.
+fn bits_about(value: Exact, digits: u32) -> String {
+    let units = [(1_000_000_000, " Gbit/s"), (1_000_000, " Mbit/s"), (1_000, " kbit/s")];
+    scaled(Exact::whole(value.about(digits)), &units, " bit/s")
+}
+
+/// A whole number.
+fn plain(number: u128) -> String {
+    thousands(u64::try_from(number).unwrap_or(u64::MAX))
 }
 
 fn scaled(value: Exact, units: &[(u128, &str)], plain: &str) -> String {

@@ -1,0 +1,145 @@
+//! Latencies: the rates that held in load tests, held against the planned rate of a core with as many replicas.
+
+use super::super::held::{Missed, Origin, P99, Sustained};
+use super::cpu::{FOLLOWER_PERCENT, of_replicas};
+use super::{Exact, Need, Plan, Sizing, line, rate};
+
+/// What a core of the planned cluster held: replication is work that a server by itself does not have.
+fn of_core(all: &Sizing<'_>, sustained: &Sustained) -> Option<Exact> {
+    let alone = Exact::measured(sustained.per_second?).over(Exact::whole(sustained.server_cores.0.max(1)));
+    Some(alone.times(of_replicas(sustained.server_replicas.0)).over(of_replicas(all.load.replicas)))
+}
+
+/// Nodes for the latencies: by the lowest rate of a core that held in a test that found its limit.
+pub(super) fn need(all: &Sizing<'_>) -> Option<Need> {
+    let limits = all.hardware.sustained.iter().filter(|sustained| sustained.missed.is_some());
+    let least = limits.min_by(|a, b| {
+        let of = |sustained| of_core(all, sustained).map_or(0.0, Exact::float);
+        of(a).total_cmp(&of(b)).then(a.name.cmp(&b.name))
+    })?;
+    let held = of_core(all, least);
+    let cores = all.sizes.cores;
+    let told = held.map_or_else(|| "none".to_owned(), |held| format!("{}/s", rate(held, 3)));
+    let working = format!(
+        "{}/s / ({cores} cores × {told} held by a core in {})",
+        rate(all.derived.peak, 2),
+        least.name
+    );
+    Some(Need::of(
+        "the latencies",
+        working,
+        all.derived.peak,
+        held.map(|held| held.times(Exact::whole(cores))),
+    ))
+}
+
+fn told(p99: P99) -> String {
+    format!("{} ms (of {})", Exact::measured(p99.ms), crate::table::thousands(p99.values))
+}
+
+fn why(missed: Missed) -> String {
+    let per_second = |value: f64| rate(Exact::measured(value), 3);
+    match missed {
+        Missed::Enqueue(p99) => format!("p99 enqueue {}", told(p99)),
+        Missed::P0(p99) => format!("p99 P0 {}", told(p99)),
+        Missed::NotConfirmed(due, confirmed) => {
+            format!("{}/s due, {}/s confirmed", per_second(due), per_second(confirmed))
+        }
+        Missed::NotDelivered(came, left) => {
+            format!("{}/s came in, {}/s left", per_second(came), per_second(left))
+        }
+    }
+}
+
+pub(super) fn head_room(all: &Sizing<'_>, nodes: u128, plan: &mut Plan) {
+    for sustained in &all.hardware.sustained {
+        of_log(all, nodes, sustained, plan);
+    }
+    if all.hardware.sustained.is_empty() {
+        plan.assumptions.push(
+            "that latencies hold at this rate: run load with --hlog at it on your hardware and give that file".into(),
+        );
+    }
+}
+
+fn of_log(all: &Sizing<'_>, nodes: u128, sustained: &Sustained, plan: &mut Plan) {
+    let (name, targets) = (&sustained.name, all.hardware.targets);
+    let ((cores, cores_from), (replicas, replicas_from)) =
+        (sustained.server_cores, sustained.server_replicas);
+    if cores_from == Origin::Assumed {
+        plan.assumptions.push(format!(
+            "that the server of {name} had 1 core, since the log does not say: give --measured-cores; with more of them \
+             the head-room is less"
+        ));
+    }
+    if replicas_from == Origin::Assumed && all.load.replicas > 1 {
+        plan.assumptions.push(format!(
+            "that the server of {name} kept one copy of each message, since the log does not say: give \
+             --measured-replicas"
+        ));
+    }
+    let p0 = sustained.p0_p99.map_or_else(String::new, |p99| format!(", P0 {}", told(p99)));
+    let p99 = format!("{name}: p99 enqueue {}{p0}", told(sustained.enqueue_p99));
+    let Some(per_second) = sustained.per_second else {
+        let reason = sustained.missed.map_or_else(String::new, |(per_second, missed)| {
+            format!("; at {}/s: {}", rate(Exact::measured(per_second), 3), why(missed))
+        });
+        let wanted = format!("wanted at most {} ms and {} ms", targets.enqueue_ms, targets.p0_ms);
+        plan.sizing.push(line("held at p99", format!("{p99}; {wanted}{reason}"), "no rate"));
+        plan.sizing.push(line("head-room at p99", format!("{name} shows no rate that held"), "none"));
+        return;
+    };
+    plan.sizing.push(line("held at p99", p99, format!("{}/s", rate(Exact::measured(per_second), 3))));
+    if let Some((per_second, missed)) = sustained.missed {
+        plan.sizing.push(line(
+            "not held",
+            format!("{name}: {}", why(missed)),
+            format!("{}/s", rate(Exact::measured(per_second), 3)),
+        ));
+    }
+    let alone = Exact::measured(per_second).over(Exact::whole(cores.max(1)));
+    let from = match cores_from {
+        Origin::Given => "as --measured-cores says",
+        Origin::File => "as the log says",
+        Origin::Assumed => "assumed",
+    };
+    plan.sizing.push(line(
+        "held by a core",
+        format!(
+            "{}/s / {cores} {} ({from})",
+            rate(Exact::measured(per_second), 3),
+            if cores == 1 { "core" } else { "cores" }
+        ),
+        format!("{}/s", rate(alone, 3)),
+    ));
+    let Some(held) = of_core(all, sustained) else { return };
+    if replicas != all.load.replicas {
+        plan.sizing.push(line(
+            "held by a core, replicated",
+            format!(
+                "{}/s × {} for the {} measured / {} for the {} planned, {FOLLOWER_PERCENT} % a follower",
+                rate(alone, 3),
+                of_replicas(replicas),
+                super::super::replicas(replicas),
+                of_replicas(all.load.replicas),
+                super::super::replicas(all.load.replicas),
+            ),
+            format!("{}/s", rate(held, 3)),
+        ));
+    }
+    let planned = all.derived.peak.over(Exact::whole(nodes * all.sizes.cores));
+    let limit = if sustained.missed.is_some() { "" } else { " or more: the test never reached a limit" };
+    plan.sizing.push(line(
+        "head-room at p99",
+        format!("{}/s a core held / {}/s a core planned", rate(held, 3), rate(planned, 3)),
+        format!("{} times{limit}", Exact::measured(held.over(planned).float())),
+    ));
+    if sustained.missed.is_none() && held.float() < planned.float() {
+        let needed = Exact::measured(per_second).times(planned).over(held);
+        plan.assumptions.push(format!(
+            "that latencies hold above {}/s: {name} stopped there; run load up to {}/s on that server",
+            rate(Exact::measured(per_second), 3),
+            rate(needed, 2)
+        ));
+    }
+}

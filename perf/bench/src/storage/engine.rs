@@ -1,10 +1,13 @@
-//! One core of a server on a real disk, in this process, without network and client: what storage does when nothing in
-//! front of it is the limit. It has the loop of a server's core: gather, step, drain, carry out, sleep.
+//! Cores of a server on a real disk, in this process, without network and clients: what storage does when nothing in
+//! front of it is the limit. As many as the machine has processors, each with a part of the backlog: cores share
+//! nothing. They have the loop of a server's core: gather, step, drain, carry out, sleep.
 
 use crate::device::on_executor;
 use bytes::Bytes;
 use core::future::Future as _;
+use core::num::NonZero;
 use core::pin::pin;
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use core::task::Poll;
 use glommio::timer::Timer;
 use overtake_base::{CoreId, Now, UnixMillis};
@@ -16,6 +19,8 @@ use overtake_wire::{LENGTH_BYTES, decode_response, encode_request};
 use std::collections::VecDeque;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 const QUEUE: &str = "backlog";
@@ -28,49 +33,92 @@ const ACKS: u64 = 1_000;
 const YIELD: Duration = Duration::from_micros(1);
 /// Background work is over when nothing was written for so long.
 const QUIET: Duration = Duration::from_secs(2);
+/// How soon a core that has nothing to do looks at how far the others are.
+const LOOK: Duration = Duration::from_millis(100);
 /// A drain that gets nothing for so long is stuck.
 const STUCK: Duration = Duration::from_secs(30);
 
-/// What was measured.
-#[derive(Clone, Copy, Debug)]
+/// What was measured, of all cores together.
+#[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Measured {
-    /// Messages stored, and received and acked, a second.
-    pub(super) stored_per_second: f64,
-    /// See there.
-    pub(super) drained_per_second: f64,
+    pub(super) cores: usize,
+    pub(super) messages: u64,
     /// Messages that were only on disk before the drain.
     pub(super) cold: u64,
+    stored: Duration,
+    drained: Duration,
 }
 
-/// Stores a backlog, waits until what does not fit into memory is on disk alone, and drains it. In a folder of its own,
-/// which is removed.
+impl Measured {
+    /// Messages stored a second.
+    pub(super) fn stored_per_second(&self) -> f64 {
+        self.messages as f64 / self.stored.as_secs_f64()
+    }
+
+    /// Messages received and acked a second.
+    pub(super) fn drained_per_second(&self) -> f64 {
+        self.messages as f64 / self.drained.as_secs_f64()
+    }
+}
+
+/// How far the cores are: the drain begins on all at the same time.
+#[derive(Default)]
+struct Progress {
+    cores: usize,
+    settled: AtomicUsize,
+    failed: AtomicBool,
+}
+
+/// Stores a backlog, waits until what does not fit into memory is on disk alone, and drains it. In folders of its own,
+/// which are removed.
 pub(super) fn measure(folder: &Path, shards: u16, messages: u64, body: usize) -> io::Result<Measured> {
-    let own = folder.join("engine");
-    let path = own.clone();
-    let measured = on_executor(move || run(path, shards, messages, body))?;
-    std::fs::remove_dir_all(own)?;
-    Ok(measured)
+    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let each = messages.div_ceil(cores as u64);
+    let progress = Arc::new(Progress { cores, ..Progress::default() });
+    let part = |core: usize| {
+        let (path, progress) = (folder.join(format!("core-{core}")), progress.clone());
+        std::thread::spawn(move || {
+            let own = path.clone();
+            let failing = progress.clone();
+            let part = on_executor(move || run(own, progress, shards, each, body));
+            failing.failed.fetch_or(part.is_err(), Ordering::AcqRel);
+            let removed = std::fs::remove_dir_all(path);
+            part.and_then(|part| removed.map(|()| part))
+        })
+    };
+    let parts: Vec<JoinHandle<io::Result<Measured>>> = (0..cores).map(part).collect();
+    let mut all = Measured { cores, ..Measured::default() };
+    for part in parts {
+        let part = part.join().unwrap_or_else(|_| Err(io::Error::other("a core panicked")))?;
+        all.messages += part.messages;
+        all.cold += part.cold;
+        all.stored = all.stored.max(part.stored);
+        all.drained = all.drained.max(part.drained);
+    }
+    Ok(all)
 }
 
-async fn run(folder: PathBuf, shards: u16, messages: u64, body: usize) -> io::Result<Measured> {
+/// The part of one core.
+async fn run(
+    folder: PathBuf,
+    progress: Arc<Progress>,
+    shards: u16,
+    messages: u64,
+    body: usize,
+) -> io::Result<Measured> {
     // The first sleep of an executor takes tens of milliseconds.
     glommio::timer::sleep(Duration::from_millis(1)).await;
     let mut engine = Engine::start(&folder, shards).await?;
     let begun = Instant::now();
     engine.store(messages, body).await?;
     let stored = begun.elapsed();
-    engine.settle().await?;
-    let cold = engine.metric("overtake_messages_on_disk_only").await?;
+    engine.settle(&progress).await?;
+    let cold = engine.metric("overtake_messages_on_disk_only").await? as u64;
     let begun = Instant::now();
     engine.drain(messages).await?;
     let drained = begun.elapsed();
     engine.stop().await?;
-    let per_second = |time: Duration| messages as f64 / time.as_secs_f64();
-    Ok(Measured {
-        stored_per_second: per_second(stored),
-        drained_per_second: per_second(drained),
-        cold: cold as u64,
-    })
+    Ok(Measured { cores: 1, messages, cold, stored, drained })
 }
 
 struct Engine {
@@ -151,7 +199,7 @@ impl Engine {
             }
         }
         let wake = self.core.next_wake().map(|at| Duration::from_nanos(at.saturating_sub(now.monotonic_ns)));
-        let wake = if self.answers.is_empty() { wake.unwrap_or(QUIET).min(QUIET) } else { YIELD };
+        let wake = if self.answers.is_empty() { wake.unwrap_or(LOOK).min(LOOK) } else { YIELD };
         let mut timer = pin!(Timer::new(wake.max(YIELD)));
         let mut completed = pin!(self.device.wait());
         core::future::poll_fn(|context| match completed.as_mut().poll(context) {
@@ -197,10 +245,17 @@ impl Engine {
         Ok(())
     }
 
-    /// Waits until what is done in the background is done.
-    async fn settle(&mut self) -> io::Result<()> {
+    /// Waits until what is done in the background is done, on all cores.
+    async fn settle(&mut self, progress: &Progress) -> io::Result<()> {
         self.written = Instant::now();
         while self.written.elapsed() < QUIET {
+            self.turn().await?;
+        }
+        progress.settled.fetch_add(1, Ordering::AcqRel);
+        while progress.settled.load(Ordering::Acquire) < progress.cores {
+            if progress.failed.load(Ordering::Acquire) {
+                return Err(io::Error::other("another core failed"));
+            }
             self.turn().await?;
         }
         Ok(())
@@ -297,7 +352,8 @@ mod tests {
             executable.ancestors().nth(3).unwrap().join(format!("tmp/engine-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let measured = measure(&folder, 4, 20_001, 64).unwrap();
-        assert!(measured.stored_per_second > 0.0 && measured.drained_per_second > 0.0, "{measured:?}");
+        assert!(measured.messages >= 20_001, "{measured:?}");
+        assert!(measured.stored_per_second() > 0.0 && measured.drained_per_second() > 0.0, "{measured:?}");
         assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
         std::fs::remove_dir(folder).unwrap();
     }

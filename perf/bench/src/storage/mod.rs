@@ -53,7 +53,7 @@ pub struct StorageOptions {
     /// Bytes of a body of the backlog.
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(16..=131_072))]
     pub body: u32,
-    /// MiB of bodies that one core by itself stores and drains.
+    /// MiB of bodies that cores without a network store and drain.
     #[arg(long, default_value_t = 4_096, value_parser = clap::value_parser!(u64).range(1..))]
     pub engine_mib: u64,
     /// Bytes of one of these bodies.
@@ -193,7 +193,7 @@ async fn by_itself(
     let worst = journals.iter().map(journal::Measured::percent).fold(f64::INFINITY, f64::min);
     found.goals.push((Goal::WriteRate, worst));
     found.rows.extend(journals.iter().map(journal::Measured::row));
-    progress("one core without a network: a backlog is stored and drained");
+    progress("cores without a network: a backlog is stored and drained");
     let folder = options.data.clone();
     let (drained, limit) = blocking(move || {
         let drained = engine::measure(&folder, shards, messages, body)?;
@@ -205,13 +205,17 @@ async fn by_itself(
         bytes_per_second: Some(per_second * body as f64),
         ..row(
             key,
-            format!("one core without a network {name} {} messages of {body} bytes", thousands(messages)),
+            format!(
+                "{} cores without a network {name} {} messages of {body} bytes",
+                drained.cores,
+                thousands(drained.messages)
+            ),
             format!("{:.0} MB/s of bodies{note}", per_second * body as f64 / 1e6),
         )
     };
-    found.rows.push(engine("engine.store", "stores", drained.stored_per_second, String::new()));
+    found.rows.push(engine("engine.store", "store", drained.stored_per_second(), String::new()));
     let cold = format!("; {} of them were only on disk", thousands(drained.cold));
-    let row = engine("engine.drain", "gives and acks", drained.drained_per_second, cold);
+    let row = engine("engine.drain", "give and ack", drained.drained_per_second(), cold);
     let limited = limit.bytes_per_second.unwrap_or(f64::INFINITY);
     found.goals.push((Goal::DrainRate, 100.0 * row.bytes_per_second.unwrap_or(0.0) / limited));
     found.rows.extend([row, Row { name: format!("limit: {}", limit.name), ..limit }]);

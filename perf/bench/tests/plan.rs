@@ -63,7 +63,7 @@ fn a_plan_that_cannot_be_says_what_rules_it_out_and_fails() {
         (&["--disk-gb-per-node", "20"], "- the disk's size: takes "),
         (
             &["--nodes", "3", "--network-gbit-per-node", "1"],
-            "- the network: takes 6 nodes, and --nodes says 3",
+            "- the network: takes 5 nodes, and --nodes says 3",
         ),
         (&["--zones", "2"], "- zones: with three replicas in 2 zones"),
     ] {

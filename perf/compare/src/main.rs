@@ -81,9 +81,16 @@ fn main() -> ExitCode {
             print!("{text}");
             ExitCode::SUCCESS
         }
+        // As `overtake-perf` ends after Ctrl-C.
+        Err(error) if error.to_string() == INTERRUPTED => {
+            failed(&*error);
+            ExitCode::from(130)
+        }
         Err(error) => failed(&*error),
     }
 }
+
+const INTERRUPTED: &str = "interrupted";
 
 async fn interrupted() -> Failure {
     let Ok(mut terminated) = signal(SignalKind::terminate()) else { return std::future::pending().await };
@@ -91,7 +98,7 @@ async fn interrupted() -> Failure {
         _ = tokio::signal::ctrl_c() => {}
         _ = terminated.recv() => {}
     }
-    "interrupted".into()
+    INTERRUPTED.into()
 }
 
 fn failed(error: &dyn std::error::Error) -> ExitCode {

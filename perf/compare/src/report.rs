@@ -67,7 +67,7 @@ pub fn markdown(about: &About<'_>, limits: &[Row], outcomes: &[Outcome]) -> Stri
         let _ = writeln!(text, "{note}\n");
     }
     text += "*Strict*: what is confirmed survives a power cut. *Relaxed*: the setting that many run instead; it may lose the last moments.\n\n";
-    text += "One message a call: the best of 16, 64 and 256 callers, each with a connection of its own. In brackets the slowest and\nthe fastest fifth of the time. The load generator is one process on the same cores: where it uses more CPU than the\nserver, it is part of what limits the figure.\n\n";
+    text += "One message a call: the best of 16, 64 and 256 callers, each with a connection of its own. In brackets the slowest and\nthe fastest fifth of the time. The load generator is one process on the same cores: where it uses more CPU than the\nserver, it is part of what limits the figure.\n\nOne run: a rate moves by a tenth or two from run to run, and a tail by more, since one pause of the machine or one checkpoint\nof a server makes the 99th percentile of seconds. A system that is slower at a low rate than at a high one met one.\n\n";
     text += "| system | cycles/s, batched | cycles/s, one message a call | server CPU s per 1 M cycles | load generator CPU s per 1 M | bytes written per payload byte |\n|---|---|---|---|---|---|\n";
     for outcome in outcomes {
         let measured = outcome.batched.filter(|cycles| cycles.per_second > 0.0);
@@ -146,6 +146,7 @@ pub fn markdown(about: &About<'_>, limits: &[Row], outcomes: &[Outcome]) -> Stri
         let restart = outcome.restart_s.map_or_else(|| "–".into(), |seconds| format!("{seconds:.2} s"));
         let _ = writeln!(text, "| {} | {memory} | {restart} |", titled(outcome));
     }
+    text += "\nMemory is what the server grew by, divided by the messages: caches of a fixed size are in it, and weigh the less the longer\nthe backlog is. What one message more takes of Overtake is measured by `overtake-perf storage`.\n";
     text += "\nThe machine's own limits, measured in the same run:\n\n| limit | per second | p50 / p99 / p99.9 ms | |\n|---|---|---|---|\n";
     for row in limits {
         let per_second = row.per_second.map_or_else(|| "–".into(), rate);

@@ -113,7 +113,7 @@ impl Sizing<'_> {
             nodes = whole;
         };
         for need in &needs {
-            let told = need.nodes.map_or_else(|| "impossible".into(), |nodes| plain(nodes));
+            let told = need.nodes.map_or_else(|| "impossible".into(), plain);
             plan.sizing.push(line(&format!("nodes for {}", need.resource), need.working.clone(), told));
         }
         let copies = super::replicas(self.load.replicas);

@@ -2,9 +2,20 @@
 
 use overtake_client::*;
 use std::error::Error;
+use std::process::ExitCode;
 
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<(), Box<dyn Error>> {
+async fn main() -> ExitCode {
+    match run().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("admin: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [server, queue] = &arguments[..] else { return Err("usage: admin SERVER QUEUE".into()) };
     let options = ConnectOptions { servers: vec![server.parse()?], ..ConnectOptions::default() };

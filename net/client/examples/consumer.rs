@@ -4,9 +4,20 @@
 
 use overtake_client::{Client, ConnectOptions, Consumer, ConsumerOptions, Settled};
 use std::error::Error;
+use std::process::ExitCode;
 
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<(), Box<dyn Error>> {
+async fn main() -> ExitCode {
+    match run().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("consumer: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [server, queue, count] = &arguments[..] else {
         return Err("usage: consumer SERVER QUEUE COUNT".into());

@@ -5,10 +5,21 @@
 
 use overtake_client::{Client, ConnectOptions, Delay, EnqueueMessage, Producer, ProducerOptions};
 use std::error::Error;
+use std::process::ExitCode;
 use std::time::Duration;
 
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<(), Box<dyn Error>> {
+async fn main() -> ExitCode {
+    match run().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("producer: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [server, queue, rest @ ..] = &arguments[..] else {
         return Err("usage: producer SERVER QUEUE [PRIORITY]".into());

@@ -4,9 +4,20 @@ use overtake_client::{
     Client, ConnectOptions, Delivered, EnqueueMessage, Producer, ProducerOptions, Worker, WorkerOptions,
 };
 use std::error::Error;
+use std::process::ExitCode;
 
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<(), Box<dyn Error>> {
+async fn main() -> ExitCode {
+    match run().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("quick_start: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run() -> Result<(), Box<dyn Error>> {
     let mut options = ConnectOptions::default(); // 127.0.0.1:7400, or the server that is named:
     if let Some(server) = std::env::args().nth(1) {
         options.servers = vec![server.parse()?];

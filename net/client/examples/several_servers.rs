@@ -8,9 +8,20 @@ use overtake_client::{
     Worker, WorkerOptions,
 };
 use std::error::Error;
+use std::process::ExitCode;
 
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<(), Box<dyn Error>> {
+async fn main() -> ExitCode {
+    match run().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("several_servers: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [servers, authority, queue] = &arguments[..] else {
         return Err("usage: several_servers HOST:PORT,HOST:PORT,… CA.pem QUEUE".into());

@@ -7,6 +7,7 @@ use overtake_client::{
     Client, ConnectOptions, Delivered, HandlerError, Retry, RetryAfter, Worker, WorkerOptions,
 };
 use std::error::Error;
+use std::process::ExitCode;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -26,7 +27,17 @@ async fn work(message: Delivered) -> Result<(), HandlerError> {
 }
 
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<(), Box<dyn Error>> {
+async fn main() -> ExitCode {
+    match run().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("worker: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [server, queue] = &arguments[..] else { return Err("usage: worker SERVER QUEUE".into()) };
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);

@@ -26,6 +26,18 @@ pub struct Client {
     inner: Arc<Inner>,
 }
 
+/// Said where an address is reached by TCP and not by this protocol.
+const OTHER_PORT: &str = "; something answers there by TCP: is it the address of HTTP? The binary protocol has one of its own, \
+                          on UDP, with port 7400 where nothing else was said";
+/// How long a server may take to answer by TCP.
+const TCP_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// Whether it is the usual mistake: the address of the other port.
+async fn answers_tcp(server: &str) -> bool {
+    let connect = tokio::net::TcpStream::connect(server);
+    tokio::time::timeout(TCP_TIMEOUT, connect).await.is_ok_and(|connected| connected.is_ok())
+}
+
 struct Inner {
     pool: Arc<Pool>,
     request_timeout: Duration,
@@ -45,7 +57,13 @@ impl Client {
     /// [`ClientError::Options`] where the options cannot work; where no server could be reached, the error of the last
     /// one tried ([`ClientError::Connect`], or [`ClientError::Refused`] where the token was not taken).
     pub async fn connect(options: ConnectOptions) -> Result<Self, ClientError> {
-        let (pool, tasks) = Pool::start(&options).await?;
+        let (pool, tasks) = match Pool::start(&options).await {
+            Err(ClientError::Connect { server, reason }) => {
+                let hint = if answers_tcp(&server).await { OTHER_PORT } else { "" };
+                return Err(ClientError::Connect { server, reason: reason + hint });
+            }
+            started => started?,
+        };
         let inner = Inner { pool, request_timeout: options.request_timeout, tasks: Mutex::new(tasks) };
         Ok(Self { inner: Arc::new(inner) })
     }

@@ -467,3 +467,16 @@ async fn connections_are_spread_over_the_cores_of_a_server() {
     assert_eq!(cores(), [0, 0, 1, 1]);
     assert!(client.connections().iter().all(|connection| connection.node == 7 && connection.answering));
 }
+
+/// The usual mistake: the port of HTTP.
+#[tokio::test]
+async fn an_address_that_speaks_tcp_is_told_to_be_the_wrong_one() {
+    let http = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let options = ConnectOptions {
+        servers: vec![http.local_addr().unwrap().into()],
+        connect_timeout: Duration::from_millis(200),
+        ..ConnectOptions::default()
+    };
+    let Err(error) = Client::connect(options).await else { panic!("nobody is there") };
+    assert!(error.to_string().contains("is it the address of HTTP?"), "{error}");
+}

@@ -90,7 +90,10 @@ fn on_runtime<T>(future: impl Future<Output = T>) -> T {
     #[allow(clippy::expect_used, reason = "fails only where the machine gives no epoll or no memory")]
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime can be made");
-    runtime.block_on(future)
+    let done = runtime.block_on(future);
+    // What still measures in a thread of its own when Ctrl-C ended the rest is not waited for.
+    runtime.shutdown_background();
+    done
 }
 
 fn hist(options: &HistOptions) -> ExitCode {

@@ -218,6 +218,17 @@ mod tests {
     }
 
     #[test]
+    fn a_folder_in_memory_is_refused() {
+        let memory = Path::new("/dev/shm");
+        let mounts = std::fs::read_to_string("/proc/mounts").unwrap_or_default();
+        if !mounts.lines().any(|line| line.split(' ').skip(1).take(2).eq(["/dev/shm", "tmpfs"])) {
+            return;
+        }
+        let error = limits(memory, Duration::from_millis(1)).unwrap_err();
+        assert!(error.to_string().contains("(tmpfs)") && error.to_string().contains("--dir"), "{error}");
+    }
+
+    #[test]
     fn a_folder_that_is_not_there_is_told() {
         let error = limits(Path::new("/nowhere/at/all"), Duration::from_millis(1)).unwrap_err();
         assert!(error.to_string().contains("/nowhere/at/all"), "{error}");

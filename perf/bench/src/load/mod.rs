@@ -287,7 +287,7 @@ pub async fn run(options: &LoadOptions, progress: &mut dyn FnMut(&str)) -> Resul
     };
     // What the last interval had, also of a run that failed.
     if let Err(error) = run.state.borrow_mut().meter.end_interval(run.clock.now() / 1_000_000) {
-        failed.get_or_insert(LoadError::Io(error));
+        failed.get_or_insert(not_logged(options, error));
     }
     for client in &run.clients {
         client.close().await;
@@ -387,6 +387,11 @@ async fn look_what_is_there(options: &LoadOptions, client: &Client) -> Result<re
     Ok(report::Start { left, more: left > 0 && page.next.is_some(), ..report::Start::default() })
 }
 
+/// An interval could not be written.
+fn not_logged(options: &LoadOptions, error: std::io::Error) -> LoadError {
+    LoadError::File(options.hlog.clone().unwrap_or_default(), error)
+}
+
 fn start_log(
     options: &LoadOptions,
     path: &PathBuf,
@@ -461,7 +466,7 @@ async fn drive(
         loop {
             tokio::time::sleep(options.interval).await;
             if let Err(error) = telling.tell().await {
-                break error;
+                break not_logged(options, error);
             }
         }
     };

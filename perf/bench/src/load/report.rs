@@ -2,7 +2,7 @@
 
 use super::meter::{self, Told};
 use super::run::{Run, State};
-use super::{Cpu, LoadError, LoadOptions, LookedUp, Verified};
+use super::{Cpu, LoadOptions, LookedUp, Verified};
 use core::fmt::Write as _;
 use overtake_measure::table::{Latencies, Row, milliseconds, render, thousands};
 use std::rc::Rc;
@@ -26,11 +26,11 @@ impl<'a> Progress<'a> {
         Self { run: run.clone(), tell, start_ns: run.clock.now() }
     }
 
-    pub(super) async fn tell(&mut self) -> Result<(), LoadError> {
+    pub(super) async fn tell(&mut self) -> std::io::Result<()> {
         let now_ns = self.run.clock.now();
         let (told, violations, trouble) = {
             let mut state = self.run.state.borrow_mut();
-            let told = state.meter.end_interval(now_ns / 1_000_000).map_err(LoadError::Io)?;
+            let told = state.meter.end_interval(now_ns / 1_000_000)?;
             (told, state.violations().total(), state.trouble.take())
         };
         // A server that does not answer in time is no reason to be silent.

@@ -75,6 +75,15 @@ fn a_regression_has_an_exit_code_of_its_own() {
     assert_eq!(hist(&["compare", &a, &b, "--max-regression", "25%"]).0, 0);
     assert_eq!(hist(&["compare", &b, &a]).0, 0);
     assert_eq!(hist(&["compare", &a, &b, "--ignore-below", "30ms"]).0, 0);
+    let both = folder.log("both.hlog", &["enqueue", "settle"], 100);
+    let (code, text, _) = hist(&["compare", &both, &a, "--percentile", "50", "99.9"]);
+    assert!(code == 0 && text.contains("no longer measured, and so not compared: settle"), "{code} {text}");
+    assert!(text.contains("p50") && text.contains("p99.9"), "{text}");
+    let settle = folder.log("settle.hlog", &["settle"], 1);
+    let (code, _, error) = hist(&["compare", &a, &settle]);
+    assert!(code == 2 && error.contains("have no tag in common"), "{code} {error}");
+    let (code, _, error) = hist(&["compare", &a, &b, "--max-regression", "10"]);
+    assert!(code == 2 && error.contains("like 10% (with the sign)"), "{code} {error}");
 }
 
 #[test]

@@ -62,8 +62,8 @@ enum Command {
         /// Where to write it; its name ends in .svg or .png.
         #[arg(short, long, value_name = "FILE")]
         output: PathBuf,
-        /// Charts, below each other.
-        #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Chart::Percentiles, Chart::Time])]
+        /// Charts, below each other, separated by commas or spaces.
+        #[arg(long, value_enum, value_delimiter = ',', num_args = 1.., default_values_t = [Chart::Percentiles, Chart::Time])]
         chart: Vec<Chart>,
         /// Percentile of the chart over time.
         #[arg(long, default_value_t = 99.0, value_parser = percentile)]

@@ -6,6 +6,7 @@ use super::{Cpu, LoadOptions, LookedUp, Verified};
 use core::fmt::Write as _;
 use overtake_measure::table::{Latencies, Row, milliseconds, render, thousands};
 use std::rc::Rc;
+use std::time::Duration;
 
 /// Above this part of the server's CPU time the load tool is too expensive to be let out of account.
 const OWN_PART_MAX: f64 = 1.0 / 3.0;
@@ -13,6 +14,9 @@ const OWN_PART_MAX: f64 = 1.0 / 3.0;
 const BUSY_MIN: f64 = 0.9;
 /// Messages that were sent later than this after their time, at the 99th percentile, make latencies the tool's own.
 const LATE_NS_MAX: u64 = 2_000_000;
+
+/// How long the server may take to say how much waits.
+const STATS_WITHIN: Duration = Duration::from_millis(500);
 
 /// Tells each interval.
 pub(super) struct Progress<'a> {
@@ -34,10 +38,12 @@ impl<'a> Progress<'a> {
             (told, state.violations().total(), state.trouble.take())
         };
         // A server that does not answer in time is no reason to be silent.
-        let backlog =
-            self.run.client().stats(&self.run.queue).await.ok().map(|stats| {
-                [&stats.visible, &stats.delayed, &stats.leased].into_iter().flatten().sum::<u64>()
-            });
+        let client = self.run.client();
+        let stats = tokio::time::timeout(STATS_WITHIN, client.stats(&self.run.queue)).await;
+        let backlog = stats
+            .ok()
+            .and_then(Result::ok)
+            .map(|stats| [&stats.visible, &stats.delayed, &stats.leased].into_iter().flatten().sum::<u64>());
         let mut line = line((now_ns - self.start_ns) / 1_000_000_000, &told, backlog, violations);
         if let Some(trouble) = trouble {
             let _ = write!(line, "  trying again: {trouble}");

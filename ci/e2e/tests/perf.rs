@@ -111,6 +111,7 @@ fn a_server_that_is_killed_under_load_loses_nothing() {
     let outcome = loading.join().expect("load ends");
     assert!(outcome.failed.is_none(), "{outcome:?}");
     assert_eq!(outcome.violations, 0, "{}", outcome.text);
+    assert!(outcome.text.contains("sent 1,500, confirmed 1,500, "), "{}", outcome.text);
     let stats = server.queue("load").stats();
     assert_eq!(count(&stats["totals"], "enqueued"), count(&stats["totals"], "acked"), "{}", outcome.text);
 }

@@ -45,9 +45,7 @@ pub fn check_direct_io(folder: &Path) -> Result<(), FolderError> {
         return Err(FolderError::NoDirectIo { folder: folder.into(), detail: (*name).into() });
     }
     let path = folder.join("direct-io.probe");
-    let probed = probe(&path);
-    let removed = fs::remove_file(&path);
-    match probed.and(removed) {
+    match probe(&path) {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => Err(FolderError::NoDirectIo {
             folder: folder.into(),
@@ -60,5 +58,7 @@ pub fn check_direct_io(folder: &Path) -> Result<(), FolderError> {
 fn probe(path: &Path) -> io::Result<()> {
     let file: File =
         OpenOptions::new().write(true).create(true).truncate(true).custom_flags(direct_flag()).open(path)?;
+    // Before the write: another core may end the process at any moment, and a name would stay behind.
+    fs::remove_file(path)?;
     file.write_all_at(AlignedZeros::new(BLOCK_BYTES).get(), 0)
 }

@@ -3,6 +3,7 @@
 //! Its exit codes are [`EXIT_CODES`].
 
 use clap::{Parser, Subcommand};
+use overtake_client::{ClientError, ErrorCode, Refusal};
 use overtake_perf::bench::{self, BenchError, BenchOptions};
 use overtake_perf::device::{self, DeviceOptions};
 use overtake_perf::hist::{self, HistOptions};
@@ -136,6 +137,7 @@ fn measured(table: Result<String, BenchError>) -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error @ BenchError::Foreign(_)) => failed(WRONG_INPUT, &error.to_string()),
+        Err(BenchError::Client(error)) => failed(code_of_client(&error), &error.to_string()),
         Err(error @ BenchError::Interrupted) => failed(INTERRUPTED, &error.to_string()),
         Err(error) => failed(UNUSABLE, &error.to_string()),
     }
@@ -161,7 +163,18 @@ fn compare(arguments: &[OsString]) -> ExitCode {
 const fn code_of(error: &LoadError) -> u8 {
     match error {
         LoadError::Options(_) | LoadError::Foreign(..) | LoadError::File(..) => WRONG_INPUT,
-        LoadError::Client(_) | LoadError::Io(_) | LoadError::Overloaded(_) => UNUSABLE,
+        LoadError::Client(error) => code_of_client(error),
+        LoadError::Io(_) | LoadError::Overloaded(_) => UNUSABLE,
+    }
+}
+
+/// A flag or its value may be found wrong by the server, too.
+const fn code_of_client(error: &ClientError) -> u8 {
+    match error {
+        ClientError::Options(_) | ClientError::Refused(Refusal { code: ErrorCode::Invalid, .. }) => {
+            WRONG_INPUT
+        }
+        _ => UNUSABLE,
     }
 }
 

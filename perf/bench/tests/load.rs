@@ -10,7 +10,7 @@ use clap::Parser;
 use common::{Act, Fake};
 use overtake_base::{MessageId, QueueConfig, UnixMillis};
 use overtake_client::{
-    EnqueueMessage, Enqueued, MessageState, PeekedMessage, Refusal, Request, Response, Stats,
+    EnqueueMessage, Enqueued, ErrorCode, MessageState, PeekedMessage, Refusal, Request, Response, Stats,
 };
 use overtake_perf::load::{LoadError, LoadOptions, Outcome, run};
 
@@ -90,6 +90,36 @@ async fn refusals_are_counted_and_are_no_violation() {
     assert!(outcome.text.contains("sent 300, confirmed 0, duplicates 0, refused 300"), "{}", outcome.text);
     assert!(outcome.text.contains("refused 300, like this one: "), "{}", outcome.text);
     assert!(outcome.text.contains("full"), "{}", outcome.text);
+}
+
+/// Else an outage would vanish from the measurement: just what it held up would be left out.
+#[tokio::test]
+async fn what_finds_the_server_away_for_a_moment_is_sent_again() {
+    let fake = Fake::start();
+    let mut calls = 0;
+    fake.hook(move |request| match request {
+        Request::Enqueue { messages, .. } => {
+            calls += 1;
+            let away = |code| Refusal::new(code, "come back later".to_owned());
+            match calls {
+                1..=20 => Act::Answer(Response::Refused(away(ErrorCode::NoQuorum))),
+                21..=40 => {
+                    let results = messages.iter().map(|_| Err(away(ErrorCode::Stopping))).collect();
+                    Act::Answer(Response::Enqueued { results })
+                }
+                _ => Act::Serve,
+            }
+        }
+        other => common_answers(other, 5),
+    });
+    let outcome = load(&fake, "--rate 1000 --produce").await.unwrap();
+    assert_eq!(outcome.violations, 0, "{}", outcome.text);
+    assert!(
+        outcome.text.contains("sent 300, confirmed 300, duplicates 0, refused 0, fate unknown 0"),
+        "{}",
+        outcome.text
+    );
+    assert!(outcome.text.contains("come back later"), "why it took longer is told: {}", outcome.text);
 }
 
 #[tokio::test]

@@ -100,6 +100,8 @@ fn wrong_values_and_files_are_refused_with_what_is_expected() {
 fn a_missing_server_or_program_has_its_own_code() {
     let (code, _, error) = perf(&["load", "--connect", "127.0.0.1:1", "--duration", "100ms"]);
     assert!(code == 3 && error.contains("127.0.0.1:1"), "{code} {error}");
+    let (code, _, error) = perf(&["load", "--ca", "/nowhere.pem", "--duration", "100ms"]);
+    assert!(code == 2 && error.contains("/nowhere.pem"), "{code} {error}");
     let (code, _, error) = perf(&["compare", "--duration", "1s"]);
     assert!(code == 3 && error.contains("--manifest-path perf/compare/Cargo.toml"), "{code} {error}");
     let (code, _, error) = perf(&["device", "--dir", "/nowhere"]);

@@ -442,9 +442,14 @@ async fn drive(
             tokio::select! {
                 Some(one) = producers.join_next() => ended(one)?,
                 Some(one) = consumers.join_next() => ended(one)?,
-                () = interrupt() => *interrupted = true,
+                () = interrupt() => {
+                    *interrupted = true;
+                    run.end_sending();
+                }
             }
-            producers.abort_all();
+            while let Some(one) = producers.join_next().await {
+                ended(one)?;
+            }
             if consuming {
                 drain(options, run, &mut consumers).await?;
             }

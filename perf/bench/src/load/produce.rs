@@ -8,7 +8,9 @@ use crate::load::shape::Course;
 use crate::pacer::{self, Due, Timetable as _};
 use bytes::Bytes;
 use overtake_base::limits::REQUEST_BYTES_MAX;
-use overtake_client::{ClientError, Delay, EnqueueMessage, Enqueued, MessageId, Refusal, Request, Response};
+use overtake_client::{
+    ClientError, Delay, EnqueueMessage, Enqueued, ErrorCode, MessageId, Refusal, Request, Response,
+};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
@@ -17,7 +19,7 @@ use tokio::task::JoinSet;
 const MESSAGE_OVERHEAD_BYTES: usize = 256;
 /// Messages without an outcome above which an open loop gives up: the server is too slow for it by far.
 const UNDER_WAY_MAX: u64 = 250_000;
-/// How long an enqueue of unknown fate is repeated.
+/// How long an enqueue of unknown fate is repeated, and one that came while the server was away for a moment.
 const RETRY_FOR: Duration = Duration::from_secs(30);
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
@@ -97,10 +99,12 @@ pub(super) async fn open_loop(
 ) -> Result<(), LoadError> {
     let mut due = pacer::start(course.clone(), course.total()).map_err(LoadError::Io)?;
     let mut calls = Tasks::new();
-    while let Some(Due { first, end }) = due.recv().await {
-        if run.is_stopping() {
-            break;
-        }
+    loop {
+        let next_due = tokio::select! {
+            next = due.recv() => next,
+            () = run.until_sending_ends() => None,
+        };
+        let Some(Due { first, end }) = next_due else { break };
         let mut next = Batch::default();
         for number in first..end {
             let due_ns = run.clock.at(course.due(number));
@@ -133,7 +137,7 @@ pub(super) async fn closed_loop(
     for _ in 0..callers {
         let run = run.clone();
         tasks.spawn_local(async move {
-            while Instant::now() < until && !run.is_stopping() {
+            while Instant::now() < until && !run.sending_has_ended() {
                 let due_ns = run.clock.now();
                 let mut next = Batch::default();
                 while !next.is_full(batch, largest) {
@@ -154,10 +158,18 @@ async fn join(mut tasks: JoinSet<Result<(), LoadError>>) -> Result<(), LoadError
     Ok(())
 }
 
-/// Sends a batch until each of its messages has an outcome. What has an unknown fate is repeated with the same id.
+/// Whether a refusal is one of a server that starts, stops or changes its leader: whoever wants to store something
+/// waits for it, and so does this tool, or the measurement would leave out just what the outage held up.
+fn is_away(refusal: &Refusal) -> bool {
+    matches!(refusal.code, ErrorCode::NoQuorum | ErrorCode::Stopping)
+}
+
+/// Sends a batch until each of its messages has an outcome. What has an unknown fate, or found the server away, is repeated
+/// with the same id.
 async fn call(run: Rc<Run>, mut batch: Batch) -> Result<(), LoadError> {
     let give_up = Instant::now() + RETRY_FOR;
     loop {
+        let mut refused = None;
         let request =
             Request::Enqueue { queue: run.queue.clone(), messages: core::mem::take(&mut batch.messages) };
         let answer = run.client().request_ref(&request).await;
@@ -167,6 +179,7 @@ async fn call(run: Rc<Run>, mut batch: Batch) -> Result<(), LoadError> {
                 let mut unknown = Batch::default();
                 for ((pending, message), result) in batch.pending.iter().zip(messages).zip(results) {
                     let fate_unknown = result.as_ref().is_err_and(|refusal| refusal.stored_unknown);
+                    refused = result.as_ref().err().cloned().or(refused);
                     if outcome(&run, *pending, result) == Outcome::Unknown {
                         let may_be_stored = pending.may_be_stored || fate_unknown;
                         unknown.add((Pending { may_be_stored, ..*pending }, message));
@@ -176,13 +189,13 @@ async fn call(run: Rc<Run>, mut batch: Batch) -> Result<(), LoadError> {
             }
             Ok(_) => return Err(ClientError::Protocol("not an answer to an enqueue".into()).into()),
             Err(ClientError::Refused(refusal)) if refusal.retry_is_safe() && !refusal.stored_unknown => {
-                let refused = batch.pending.iter().zip(messages);
                 let mut unknown = Batch::default();
-                for (pending, message) in refused {
+                for (pending, message) in batch.pending.iter().zip(messages) {
                     if outcome(&run, *pending, Err(refusal.clone())) == Outcome::Unknown {
                         unknown.add((*pending, message));
                     }
                 }
+                refused = Some(refusal);
                 unknown
             }
             Err(error) if error.fate_unknown() || error.retry_is_safe() => {
@@ -196,12 +209,23 @@ async fn call(run: Rc<Run>, mut batch: Batch) -> Result<(), LoadError> {
         if unknown.pending.is_empty() {
             return Ok(());
         }
-        if Instant::now() >= give_up {
+        if let Some(refusal) = &refused {
+            run.trouble(&ClientError::Refused(refusal.clone()));
+        }
+        if Instant::now() >= give_up || run.sending_has_ended() {
             let state = &mut *run.state.borrow_mut();
             for pending in &unknown.pending {
-                state.meter.counts.unknown += 1;
                 state.under_way -= 1;
-                state.own.unknown(pending.number);
+                match &refused {
+                    Some(refusal) if !refusal.stored_unknown && !pending.may_be_stored => {
+                        state.refused(refusal);
+                        state.own.refused(pending.number);
+                    }
+                    _ => {
+                        state.meter.counts.unknown += 1;
+                        state.own.unknown(pending.number);
+                    }
+                }
             }
             return Ok(());
         }
@@ -213,6 +237,7 @@ async fn call(run: Rc<Run>, mut batch: Batch) -> Result<(), LoadError> {
 #[derive(PartialEq, Eq)]
 enum Outcome {
     Known,
+    /// To be tried again.
     Unknown,
 }
 
@@ -234,7 +259,9 @@ fn outcome(run: &Run, pending: Pending, result: Result<Enqueued, Refusal>) -> Ou
                 state.own.confirmed(pending.number, id, duplicate, pending.first, now_ns);
             }
         }
-        Err(refusal) if refusal.stored_unknown || pending.may_be_stored => return Outcome::Unknown,
+        Err(refusal) if refusal.stored_unknown || pending.may_be_stored || is_away(&refusal) => {
+            return Outcome::Unknown;
+        }
         Err(refusal) => {
             state.refused(&refusal);
             if state.verify {

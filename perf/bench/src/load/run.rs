@@ -44,6 +44,9 @@ pub(super) struct Run {
     /// Everything ends.
     stopping: Flag,
     stopped: Notify,
+    /// Nothing more is sent, and nothing is tried again.
+    sending_ended: Flag,
+    sending_ends: Notify,
     pub state: RefCell<State>,
     turn: Cell<usize>,
 }
@@ -78,6 +81,8 @@ impl Run {
             clients,
             stopping: Flag::default(),
             stopped: Notify::new(),
+            sending_ended: Flag::default(),
+            sending_ends: Notify::new(),
             state: RefCell::new(state),
             turn: Cell::new(0),
         }
@@ -92,6 +97,25 @@ impl Run {
     /// Whether everything ends.
     pub(super) fn is_stopping(&self) -> bool {
         self.stopping.is_raised()
+    }
+
+    /// Ends sending: what is under way gets its outcome.
+    pub(super) fn end_sending(&self) {
+        self.sending_ended.raise();
+        self.sending_ends.notify_waiters();
+    }
+
+    /// Whether nothing more is sent.
+    pub(super) fn sending_has_ended(&self) -> bool {
+        self.sending_ended.is_raised()
+    }
+
+    /// Returns when nothing more is sent.
+    pub(super) async fn until_sending_ends(&self) {
+        let ends = self.sending_ends.notified();
+        if !self.sending_has_ended() {
+            ends.await;
+        }
     }
 
     /// Returns when everything ends.

@@ -88,6 +88,31 @@ fn a_producer_tells_what_others_took_from_what_is_lost() {
     assert_eq!(consuming.join().expect("it ends").violations, 0);
 }
 
+/// What the other one acked is not lost.
+#[test]
+fn two_runs_may_share_a_queue() {
+    let server = Server::start();
+    let runs: Vec<_> = (1..=2)
+        .map(|seed| {
+            let (connect, seed) = (server.quic().to_string(), seed.to_string());
+            std::thread::spawn(move || {
+                let arguments =
+                    ["load", "--connect", &connect, "--rate", "300", "--duration", "2s", "--seed", &seed];
+                let drain = ["--drain", "3s"];
+                let options = Arguments::parse_from(arguments.iter().chain(&drain)).options;
+                let runtime =
+                    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+                runtime.block_on(run(&options, &mut |line| eprintln!("{line}"))).expect("it runs")
+            })
+        })
+        .collect();
+    for run in runs {
+        let outcome = run.join().expect("it ends");
+        assert_eq!(outcome.violations, 0, "{}", outcome.text);
+        assert!(outcome.text.contains("verified: "), "{}", outcome.text);
+    }
+}
+
 #[test]
 fn a_server_that_is_killed_under_load_loses_nothing() {
     let mut server = Server::start();

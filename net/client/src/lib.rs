@@ -45,7 +45,7 @@ pub use overtake_wire::message::{
     ClusterChange, DeadLetter, Delay, Delivered, EnqueueMessage, Enqueued, ErrorCode, Extend, Headers,
     Inspected, MessageState, Metric, NewNode, NodeState, NodeStatus, PeekStates, PeekedMessage, QueueListed,
     Receive, Redrive, RedriveSelection, Refusal, Release, Request, Response, Settle, Settled, ShardStatus,
-    Stats,
+    Stats, Totals,
 };
 pub use producer::{Confirmation, Producer, ProducerOptions};
 pub use settler::Settling;

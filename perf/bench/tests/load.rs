@@ -11,6 +11,7 @@ use common::{Act, Fake};
 use overtake_base::{MessageId, QueueConfig, UnixMillis};
 use overtake_client::{
     EnqueueMessage, Enqueued, ErrorCode, MessageState, PeekedMessage, Refusal, Request, Response, Stats,
+    Totals,
 };
 use overtake_perf::load::{LoadError, LoadOptions, Outcome, run};
 
@@ -62,6 +63,62 @@ async fn messages_that_are_confirmed_and_not_stored_are_told() {
     assert!(outcome.text.contains("was confirmed and is not there"), "{}", outcome.text);
     let unverified = load(&fake, "--rate 1000 --no-verify").await.unwrap();
     assert!(unverified.violations == 0 && unverified.text.contains("not verified"), "{}", unverified.text);
+}
+
+/// Confirmed messages that are not there: they are lost, unless somebody else can have taken them; and where somebody else
+/// can also have taken his own, nobody knows.
+#[tokio::test]
+async fn who_else_uses_the_queue_decides_what_is_lost() {
+    for (more, enqueued, violations, says) in [
+        ("--rate 1000", 300, 300, "VIOLATED: lost: 300"),
+        ("--rate 1000", 5_000, 0, "or are lost, which cannot be told apart"),
+        ("--rate 1000 --produce", 300, 0, "300 were taken by other processes; "),
+        ("--rate 1000 --produce", 5_000, 0, "or are lost, which cannot be told apart"),
+    ] {
+        let fake = Fake::start();
+        let mut looks = 0;
+        fake.hook(move |request| match request {
+            Request::Enqueue { messages, .. } => {
+                let stored =
+                    |m: &EnqueueMessage| Ok(Enqueued { id: m.id.unwrap(), shard: 0, duplicate: false });
+                Act::Answer(Response::Enqueued { results: messages.iter().map(stored).collect() })
+            }
+            Request::Stats { .. } => {
+                looks += 1;
+                let after = Totals { enqueued, acked: 1_000, ..Totals::default() };
+                let totals = if looks == 1 { Totals::default() } else { after };
+                Act::Answer(Response::Stats(Stats { totals, ..Stats::default() }))
+            }
+            other => common_answers(other, 5),
+        });
+        let outcome = load(&fake, more).await.unwrap();
+        assert_eq!(outcome.violations, violations, "{more}: {}", outcome.text);
+        assert!(outcome.text.contains(says), "{more}: {}", outcome.text);
+    }
+}
+
+#[tokio::test]
+async fn an_open_loop_holds_a_bounded_number_of_bytes() {
+    let fake = Fake::start();
+    fake.hook(|request| match request {
+        Request::Enqueue { .. } => Act::Swallow,
+        other => common_answers(other, 5),
+    });
+    let outcome = load(&fake, "--rate 1000000 --body 131072 --produce").await.unwrap();
+    assert!(matches!(outcome.failed, Some(LoadError::Overloaded(count)) if count < 10_000), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn callers_stay_away_for_as_long_as_they_are_asked_to() {
+    let fake = Fake::start();
+    fake.hook(|request| match request {
+        Request::Enqueue { .. } => Act::Answer(Response::Refused(Refusal::depth("full", 50))),
+        other => common_answers(other, 5),
+    });
+    let outcome = load(&fake, "--produce --concurrency 1").await.unwrap();
+    let sent: usize =
+        outcome.text.split("\nsent ").nth(1).unwrap().split(',').next().unwrap().parse().unwrap();
+    assert!((1..=7).contains(&sent), "300 ms, a pause of 50 ms after each: {}", outcome.text);
 }
 
 #[tokio::test]

@@ -22,7 +22,7 @@ use meter::Meter;
 use overtake_base::random::Random;
 use overtake_client::{
     Client, ClientError, ErrorCode, MessageId, MessageIds, Page, PeekStates, PeekedMessage, QueueConfig,
-    QueueConfigPatch, Refusal,
+    QueueConfigPatch, Refusal, Totals,
 };
 use overtake_measure::hlog::{LogWriter, server_comments};
 use run::{Clock, Run, State};
@@ -227,6 +227,14 @@ pub async fn run(options: &LoadOptions, progress: &mut dyn FnMut(&str)) -> Resul
     if let Some(pid) = options.server_pid.iter().find(|pid| cpu::used_by(**pid).is_none()) {
         return Err(LoadError::Options(format!("--server-pid {pid}: there is no such process")));
     }
+    if options.fail.0 + options.abandon.0 > Share::ALL.0 {
+        let both = "--fail and --abandon: together more than all messages";
+        return Err(LoadError::Options(both.into()));
+    }
+    if let Some(path) = &options.results {
+        // Before a long run, not after it.
+        std::fs::File::create(path).map_err(|error| LoadError::File(path.clone(), error))?;
+    }
     let clients = connect(options).await?;
     let config = prepare(options, &clients[0], progress).await?;
     let cluster = Cluster::of(&clients[0]).await;
@@ -261,11 +269,8 @@ pub async fn run(options: &LoadOptions, progress: &mut dyn FnMut(&str)) -> Resul
         keyed: None,
     };
     let run = Rc::new(Run::new(clock, options.queue.clone(), number, clients, state));
-    // Who only produces does not see the acks of those who consume.
-    let done_before = match options.produce && !options.consume {
-        true => Some(done_with(&run.clients[0], &run.queue).await?),
-        false => None,
-    };
+    // Who shares the queue with other processes does not see their acks.
+    let before_it = totals(&run.clients[0], &run.queue).await?;
     let mut start = look_what_is_there(options, &run.clients[0]).await?;
     start.nodes = cluster.nodes;
     let before = Cpu::look(options);
@@ -274,7 +279,7 @@ pub async fn run(options: &LoadOptions, progress: &mut dyn FnMut(&str)) -> Resul
     let (verified, mut failed) = match driven {
         Err(error) => (Verified::Not("the run ended with an error".into()), Some(error)),
         Ok(_) if options.no_verify => (Verified::Not("--no-verify".into()), None),
-        Ok(_) => match look_up_left(&run, done_before).await {
+        Ok(_) => match look_up_left(&run, &before_it, options.consume || !options.produce).await {
             Ok(looked_up) => (Verified::Looked(looked_up), None),
             Err(error) => {
                 let left = run.state.borrow().own.left().len();
@@ -500,8 +505,18 @@ async fn drain(options: &LoadOptions, run: &Run, consumers: &mut Tasks) -> Resul
     let end = Instant::now() + options.drain;
     while Instant::now() < end {
         let done = if options.no_verify {
-            let stats = run.client().stats(&run.queue).await?;
-            [&stats.visible, &stats.delayed, &stats.leased].into_iter().flatten().all(|count| *count == 0)
+            match run.client().stats(&run.queue).await {
+                Ok(stats) => {
+                    let counts = [&stats.visible, &stats.delayed, &stats.leased];
+                    counts.into_iter().flatten().all(|count| *count == 0)
+                }
+                // A server that is away for a moment comes back.
+                Err(error) if error.retry_is_safe() || error.fate_unknown() => {
+                    run.trouble(&error);
+                    false
+                }
+                Err(error) => return Err(error.into()),
+            }
         } else {
             run.state.borrow().own.outstanding() == 0
         };
@@ -531,10 +546,12 @@ struct LookedUp {
     there: usize,
     /// Not there because another process was done with them.
     taken: usize,
+    /// Other processes also sent to the queue: what they took may as well have been their own.
+    shared: bool,
 }
 
 /// Looks up messages that were confirmed and not acked: each must be there.
-async fn look_up_left(run: &Rc<Run>, done_before: Option<u64>) -> Result<LookedUp, LoadError> {
+async fn look_up_left(run: &Rc<Run>, before: &Totals, takes: bool) -> Result<LookedUp, LoadError> {
     let left = run.state.borrow().own.left();
     let mut looked = LookedUp { left: left.len(), ..LookedUp::default() };
     let mut missing = Vec::new();
@@ -571,9 +588,20 @@ async fn look_up_left(run: &Rc<Run>, done_before: Option<u64>) -> Result<LookedU
         .await?;
     // What other processes took is not lost: the queue counts it. Asked last, so that nothing is looked for that is done
     // with by then and not counted.
-    if let Some(before) = done_before.filter(|_| !missing.is_empty()) {
-        let done = done_with(&run.clients[0], &run.queue).await?.saturating_sub(before);
-        looked.taken = missing.len().min(usize::try_from(done).unwrap_or(usize::MAX));
+    if !missing.is_empty() {
+        let after = totals(&run.clients[0], &run.queue).await?;
+        let (counts, sees_others) = {
+            let state = run.state.borrow();
+            (state.meter.counts, !state.others.is_empty())
+        };
+        let others_send =
+            after.enqueued.saturating_sub(before.enqueued) > counts.confirmed + counts.unknown || sees_others;
+        // Who takes from the queue and sees no sign of others is alone: then nothing has an excuse.
+        if others_send || !takes {
+            let done = done_with(&after).saturating_sub(done_with(before)).saturating_sub(counts.acked);
+            looked.taken = missing.len().min(usize::try_from(done).unwrap_or(usize::MAX));
+            looked.shared = looked.taken > 0 && others_send;
+        }
     }
     missing.sort_unstable();
     for number in missing.split_off(looked.taken) {
@@ -582,8 +610,11 @@ async fn look_up_left(run: &Rc<Run>, done_before: Option<u64>) -> Result<LookedU
     Ok(looked)
 }
 
+async fn totals(client: &Client, queue: &str) -> Result<Totals, LoadError> {
+    Ok(client.stats(queue).await?.totals)
+}
+
 /// Messages of the queue that nobody can find any more, and for which there is a reason.
-async fn done_with(client: &Client, queue: &str) -> Result<u64, LoadError> {
-    let totals = client.stats(queue).await?.totals;
-    Ok(totals.acked + totals.cancelled + totals.purged + totals.expired)
+const fn done_with(totals: &Totals) -> u64 {
+    totals.acked + totals.cancelled + totals.purged + totals.expired
 }

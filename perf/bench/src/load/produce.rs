@@ -17,8 +17,9 @@ use tokio::task::JoinSet;
 
 /// What a message costs in a request beyond its body, at most.
 const MESSAGE_OVERHEAD_BYTES: usize = 256;
-/// Messages without an outcome above which an open loop gives up: the server is too slow for it by far.
+/// Messages without an outcome, and bytes of them, above which an open loop gives up: the server is too slow for it by far.
 const UNDER_WAY_MAX: u64 = 250_000;
+const UNDER_WAY_BYTES_MAX: u64 = 1 << 30;
 /// How long an enqueue of unknown fate is repeated, and one that came while the server was away for a moment.
 const RETRY_FOR: Duration = Duration::from_secs(30);
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
@@ -99,6 +100,7 @@ pub(super) async fn open_loop(
 ) -> Result<(), LoadError> {
     let mut due = pacer::start(course.clone(), course.total()).map_err(LoadError::Io)?;
     let mut calls = Tasks::new();
+    let under_way_max = UNDER_WAY_MAX.min(UNDER_WAY_BYTES_MAX / (largest + MESSAGE_OVERHEAD_BYTES) as u64);
     loop {
         let next_due = tokio::select! {
             next = due.recv() => next,
@@ -112,14 +114,17 @@ pub(super) async fn open_loop(
             run.state.borrow_mut().meter.record(meter::SEND_LATE, late);
             next.add(make(&run, due_ns));
             if next.is_full(batch, largest) || number + 1 == end {
-                calls.spawn_local(call(run.clone(), core::mem::take(&mut next)));
+                let batch = core::mem::take(&mut next);
+                let run = run.clone();
+                // The next ones are due, whatever this one is asked to wait for.
+                calls.spawn_local(async move { call(run, batch).await.map(drop) });
+            }
+            if run.state.borrow().under_way > under_way_max {
+                return Err(LoadError::Overloaded(under_way_max));
             }
         }
         while let Some(one) = calls.try_join_next() {
             ended(one)?;
-        }
-        if run.state.borrow().under_way > UNDER_WAY_MAX {
-            return Err(LoadError::Overloaded(UNDER_WAY_MAX));
         }
     }
     join(calls).await
@@ -143,7 +148,13 @@ pub(super) async fn closed_loop(
                 while !next.is_full(batch, largest) {
                     next.add(make(&run, due_ns));
                 }
-                call(run.clone(), next).await?;
+                let pause = call(run.clone(), next).await?;
+                if !pause.is_zero() {
+                    tokio::select! {
+                        () = tokio::time::sleep(pause.min(until.saturating_duration_since(Instant::now()))) => {}
+                        () = run.until_sending_ends() => {}
+                    }
+                }
             }
             Ok(())
         });
@@ -165,15 +176,15 @@ fn is_away(refusal: &Refusal) -> bool {
 }
 
 /// Sends a batch until each of its messages has an outcome. What has an unknown fate, or found the server away, is repeated
-/// with the same id.
-async fn call(run: Rc<Run>, mut batch: Batch) -> Result<(), LoadError> {
+/// with the same id. Gives how long the server asks the caller to stay away.
+async fn call(run: Rc<Run>, mut batch: Batch) -> Result<Duration, LoadError> {
     let give_up = Instant::now() + RETRY_FOR;
     loop {
         let mut refused = None;
         let request =
             Request::Enqueue { queue: run.queue.clone(), messages: core::mem::take(&mut batch.messages) };
         let answer = run.client().request_ref(&request).await;
-        let Request::Enqueue { messages, .. } = request else { return Ok(()) };
+        let Request::Enqueue { messages, .. } = request else { return Ok(Duration::ZERO) };
         let unknown = match answer {
             Ok(Response::Enqueued { results }) if results.len() == batch.pending.len() => {
                 let mut unknown = Batch::default();
@@ -207,7 +218,8 @@ async fn call(run: Rc<Run>, mut batch: Batch) -> Result<(), LoadError> {
             Err(error) => return Err(error.into()),
         };
         if unknown.pending.is_empty() {
-            return Ok(());
+            let asked_ms = refused.and_then(|refusal| refusal.retry_after_ms).unwrap_or(0);
+            return Ok(Duration::from_millis(asked_ms.into()));
         }
         if let Some(refusal) = &refused {
             run.trouble(&ClientError::Refused(refusal.clone()));
@@ -227,7 +239,7 @@ async fn call(run: Rc<Run>, mut batch: Batch) -> Result<(), LoadError> {
                     }
                 }
             }
-            return Ok(());
+            return Ok(Duration::ZERO);
         }
         batch = unknown;
         tokio::time::sleep(RETRY_PAUSE).await;

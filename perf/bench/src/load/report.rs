@@ -284,7 +284,7 @@ fn bottleneck(text: &mut String, state: &State, seconds: f64, own: Option<f64>, 
 }
 
 fn verdict(text: &mut String, state: &State, verified: &Verified) {
-    let LookedUp { left, asked, there, taken } = match verified {
+    let LookedUp { left, asked, there, taken, shared } = match verified {
         Verified::Looked(looked_up) => *looked_up,
         Verified::Not(why) => {
             let _ = writeln!(
@@ -306,6 +306,12 @@ fn verdict(text: &mut String, state: &State, verified: &Verified) {
             write!(text, "{left} confirmed messages not acked; {asked} looked up, {there} are on the server");
         if taken > 0 {
             let _ = write!(text, ", {} were taken by other processes", thousands(taken as u64));
+        }
+        if shared {
+            let _ = write!(
+                text,
+                " or are lost, which cannot be told apart: others sent to this queue, too (give each run a queue of its own)"
+            );
         }
     }
     if !state.others.is_empty() {

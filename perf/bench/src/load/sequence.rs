@@ -19,6 +19,11 @@ const FAILURES_MAX: u32 = 3;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Share(pub u32);
 
+impl Share {
+    /// All of it.
+    pub const ALL: Self = Self(1_000_000);
+}
+
 impl FromStr for Share {
     type Err = String;
 

@@ -6,9 +6,13 @@
 #[path = "../../../net/client/tests/common/mod.rs"]
 mod common;
 
+#[path = "support/answers.rs"]
+mod answers;
+
+use answers::common_answers;
 use clap::Parser;
 use common::{Act, Fake};
-use overtake_base::{MessageId, QueueConfig, UnixMillis};
+use overtake_base::{MessageId, UnixMillis};
 use overtake_client::{
     EnqueueMessage, Enqueued, ErrorCode, MessageState, PeekedMessage, Refusal, Request, Response, Stats,
     Totals,
@@ -26,19 +30,6 @@ async fn load(fake: &Fake, more: &str) -> Result<Outcome, LoadError> {
     let fixed =
         ["test", "--connect", &connect, "--duration", "300ms", "--interval", "100ms", "--drain", "200ms"];
     run(&Arguments::parse_from(fixed.into_iter().chain(more.split_whitespace())).options, &mut |_| {}).await
-}
-
-/// What every server answers here to requests that the fake one does not know.
-fn common_answers(request: &Request, levels: u8) -> Act {
-    match request {
-        Request::GetQueue { .. } => {
-            Act::Answer(Response::Queue { config: QueueConfig::with_defaults(levels, 1) })
-        }
-        Request::Stats { .. } => Act::Answer(Response::Stats(Stats::default())),
-        Request::Peek { .. } => Act::Answer(Response::Peeked { messages: Vec::new(), next: None }),
-        Request::Inspect { .. } => Act::Answer(Response::Refused(Refusal::not_found("no such message"))),
-        _ => Act::Serve,
-    }
 }
 
 #[tokio::test]
@@ -115,7 +106,7 @@ async fn callers_stay_away_for_as_long_as_they_are_asked_to() {
         Request::Enqueue { .. } => Act::Answer(Response::Refused(Refusal::depth("full", 50))),
         other => common_answers(other, 5),
     });
-    let outcome = load(&fake, "--produce --concurrency 1").await.unwrap();
+    let outcome = load(&fake, "--produce --concurrency 1 --batch 1").await.unwrap();
     let sent: usize =
         outcome.text.split("\nsent ").nth(1).unwrap().split(',').next().unwrap().parse().unwrap();
     assert!((1..=7).contains(&sent), "300 ms, a pause of 50 ms after each: {}", outcome.text);
@@ -169,7 +160,7 @@ async fn what_finds_the_server_away_for_a_moment_is_sent_again() {
         }
         other => common_answers(other, 5),
     });
-    let outcome = load(&fake, "--rate 1000 --produce").await.unwrap();
+    let outcome = load(&fake, "--rate 1000").await.unwrap();
     assert_eq!(outcome.violations, 0, "{}", outcome.text);
     assert!(
         outcome.text.contains("sent 300, confirmed 300, duplicates 0, refused 0, fate unknown 0"),

@@ -24,6 +24,8 @@ struct Need {
     working: String,
     /// None where no number of nodes gives it.
     nodes: Option<u128>,
+    /// Fewer are too few; whether so many do was not measured.
+    at_least: bool,
 }
 
 impl Need {
@@ -31,7 +33,7 @@ impl Need {
     fn of(resource: &'static str, working: String, total: Exact, each: Option<Exact>) -> Self {
         let each = each.filter(|each| each.float() > 0.0);
         let nodes = each.map(|each| total.over(each).up().clamp(1, COUNTED_MAX));
-        Self { resource, working, nodes }
+        Self { resource, working, nodes, at_least: false }
     }
 }
 
@@ -113,7 +115,11 @@ impl Sizing<'_> {
             nodes = whole;
         };
         for need in &needs {
-            let told = need.nodes.map_or_else(|| "impossible".into(), plain);
+            let told = match (need.nodes, need.at_least) {
+                (None, _) => "impossible".into(),
+                (Some(nodes), false) => plain(nodes),
+                (Some(nodes), true) => format!("{} or more, not known", plain(nodes)),
+            };
             plan.sizing.push(line(&format!("nodes for {}", need.resource), need.working.clone(), told));
         }
         let copies = super::replicas(self.load.replicas);

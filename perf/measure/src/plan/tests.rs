@@ -288,10 +288,30 @@ fn what_cannot_be_is_refused_with_the_resource_that_rules_it_out() {
     );
     refused(&load, some, &hardware, "the disk's latency: flushes, of a delivery of P0 takes 60 ms");
     refused(&load, some, &hardware, "the disk's rate: no number of such nodes");
-    let never =
-        sustained("never.hlog", &log(&[(1_000, 90)]), Measured::default(), Targets::default()).unwrap();
-    let hardware = Hardware { sustained: vec![never], ..measured() };
+    // 50/s a core, replicated; the largest cluster has 217/s for each.
+    let hardware = Hardware { sustained: vec![found(&log(&[(100, 90)]))], ..measured() };
     refused(&load, some, &hardware, "the latencies: no number of such nodes");
+    let hardware = Hardware { sustained: vec![found(&log(&[(1_000, 90)]))], ..measured() };
+    refused(&load, Node { count: Some(27), ..some }, &hardware, "the latencies: takes 28 nodes, and --nodes");
+}
+
+#[test]
+fn a_test_in_which_nothing_held_says_nothing_of_lower_rates() {
+    let hardware = Hardware { sustained: vec![found(&log(&[(1_000, 90)]))], ..measured() };
+    // 55,556 / (4 × 500).
+    let plan = planned(&Load::default(), &hardware);
+    assert!(plan.impossible.is_empty(), "{:?}", plan.impossible);
+    assert_eq!(result(&plan.sizing, "nodes for the latencies"), "28 or more, not known");
+    assert_eq!(result(&plan.sizing, "nodes"), "30 × 4 cores");
+    assert_eq!(result(&plan.sizing, "head-room at p99"), "not known");
+    // 55,556 / 120 × 2.
+    let says = "that latencies hold at 930/s on the server of a.hlog: no rate that it tested held, the lowest was 1,000/s; \
+                run load at lower rates";
+    assert!(plan.assumptions.iter().any(|a| a.starts_with(says)), "{:?}", plan.assumptions);
+    let small = Load { messages_per_day: 1_000_000, ..Load::default() };
+    let plan = planned(&small, &hardware);
+    assert!(plan.impossible.is_empty(), "{:?}", plan.impossible);
+    assert_eq!(result(&plan.sizing, "nodes"), "3 × 4 cores");
 }
 
 #[test]

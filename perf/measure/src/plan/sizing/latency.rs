@@ -2,35 +2,43 @@
 
 use super::super::held::{Missed, Origin, P99, Sustained};
 use super::cpu::{FOLLOWER_PERCENT, of_replicas};
-use super::{Exact, Need, Plan, Sizing, line, rate};
+use super::{Exact, NODES_MAX, Need, Plan, Sizing, line, rate};
 
-/// What a core of the planned cluster held: replication is work that a server by itself does not have.
-fn of_core(all: &Sizing<'_>, sustained: &Sustained) -> Option<Exact> {
-    let alone = Exact::measured(sustained.per_second?).over(Exact::whole(sustained.server_cores.0.max(1)));
-    Some(alone.times(of_replicas(sustained.server_replicas.0)).over(of_replicas(all.load.replicas)))
+/// A rate of the measured server as that of a core of the planned cluster: replication is work that a server by itself does
+/// not have.
+fn of_core(all: &Sizing<'_>, sustained: &Sustained, per_second: f64) -> Exact {
+    let alone = Exact::measured(per_second).over(Exact::whole(sustained.server_cores.0.max(1)));
+    alone.times(of_replicas(sustained.server_replicas.0)).over(of_replicas(all.load.replicas))
 }
 
-/// Nodes for the latencies: by the lowest rate of a core that held in a test that found its limit.
+/// What a core of the planned cluster held.
+fn held_by_core(all: &Sizing<'_>, sustained: &Sustained) -> Option<Exact> {
+    Some(of_core(all, sustained, sustained.per_second?))
+}
+
+/// Nodes for the latencies: by the lowest rate of a core that held in a test that found its limit. A test in which no rate
+/// held says only how many nodes are too few.
 pub(super) fn need(all: &Sizing<'_>) -> Option<Need> {
     let limits = all.hardware.sustained.iter().filter(|sustained| sustained.missed.is_some());
     let least = limits.min_by(|a, b| {
-        let of = |sustained| of_core(all, sustained).map_or(0.0, Exact::float);
+        let of = |sustained| held_by_core(all, sustained).map_or(0.0, Exact::float);
         of(a).total_cmp(&of(b)).then(a.name.cmp(&b.name))
     })?;
-    let held = of_core(all, least);
-    let cores = all.sizes.cores;
-    let told = held.map_or_else(|| "none".to_owned(), |held| format!("{}/s", rate(held, 3)));
-    let working = format!(
-        "{}/s / ({cores} cores × {told} held by a core in {})",
-        rate(all.derived.peak, 2),
-        least.name
-    );
-    Some(Need::of(
-        "the latencies",
-        working,
-        all.derived.peak,
-        held.map(|held| held.times(Exact::whole(cores))),
-    ))
+    let (peak, cores) = (all.derived.peak, all.sizes.cores);
+    let each = |rate: Exact| rate.times(Exact::whole(cores));
+    let working = |of_core: Exact, what: &str| {
+        format!("{}/s / ({cores} cores × {}/s {what} in {})", rate(peak, 2), rate(of_core, 3), least.name)
+    };
+    if let Some(held) = held_by_core(all, least) {
+        return Some(Need::of("the latencies", working(held, "held by a core"), peak, Some(each(held))));
+    }
+    let not_held = of_core(all, least, least.missed?.0);
+    let mut need =
+        Need::of("the latencies", working(not_held, "not held by a core"), peak, Some(each(not_held)));
+    // Where even the largest cluster has as much for each core, that was shown not to hold.
+    need.nodes = need.nodes.filter(|nodes| *nodes <= NODES_MAX as u128);
+    need.at_least = true;
+    Some(need)
 }
 
 fn told(p99: P99) -> String {
@@ -64,6 +72,7 @@ pub(super) fn head_room(all: &Sizing<'_>, nodes: u128, plan: &mut Plan) {
 
 fn of_log(all: &Sizing<'_>, nodes: u128, sustained: &Sustained, plan: &mut Plan) {
     let (name, targets) = (&sustained.name, all.hardware.targets);
+    let planned = all.derived.peak.over(Exact::whole(nodes * all.sizes.cores));
     let ((cores, cores_from), (replicas, replicas_from)) =
         (sustained.server_cores, sustained.server_replicas);
     if cores_from == Origin::Assumed {
@@ -86,7 +95,16 @@ fn of_log(all: &Sizing<'_>, nodes: u128, sustained: &Sustained, plan: &mut Plan)
         });
         let wanted = format!("wanted at most {} ms and {} ms", targets.enqueue_ms, targets.p0_ms);
         plan.sizing.push(line("held at p99", format!("{p99}; {wanted}{reason}"), "no rate"));
-        plan.sizing.push(line("head-room at p99", format!("{name} shows no rate that held"), "none"));
+        plan.sizing.push(line("head-room at p99", format!("{name} shows no rate that held"), "not known"));
+        if let Some((lowest, _)) = sustained.missed {
+            // The planned rate of a core, as a rate of the server that was measured.
+            let needed = Exact::measured(lowest).times(planned).over(of_core(all, sustained, lowest));
+            let (lowest, needed) = (rate(Exact::measured(lowest), 3), rate(needed, 2));
+            plan.assumptions.push(format!(
+                "that latencies hold at {needed}/s on the server of {name}: no rate that it tested held, the lowest was \
+                 {lowest}/s; run load at lower rates, say with --shape ramp:0.1-1"
+            ));
+        }
         return;
     };
     plan.sizing.push(line("held at p99", p99, format!("{}/s", rate(Exact::measured(per_second), 3))));
@@ -112,7 +130,7 @@ fn of_log(all: &Sizing<'_>, nodes: u128, sustained: &Sustained, plan: &mut Plan)
         ),
         format!("{}/s", rate(alone, 3)),
     ));
-    let Some(held) = of_core(all, sustained) else { return };
+    let held = of_core(all, sustained, per_second);
     if replicas != all.load.replicas {
         plan.sizing.push(line(
             "held by a core, replicated",
@@ -127,7 +145,6 @@ fn of_log(all: &Sizing<'_>, nodes: u128, sustained: &Sustained, plan: &mut Plan)
             format!("{}/s", rate(held, 3)),
         ));
     }
-    let planned = all.derived.peak.over(Exact::whole(nodes * all.sizes.cores));
     let limit = if sustained.missed.is_some() { "" } else { " or more: the test never reached a limit" };
     plan.sizing.push(line(
         "head-room at p99",

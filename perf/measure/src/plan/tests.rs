@@ -462,6 +462,26 @@ fn the_latencies_enter_the_number_of_nodes_where_their_limit_was_seen() {
 }
 
 #[test]
+fn a_disturbed_test_is_told_and_does_not_outvote_one_that_held_more() {
+    let named = |name: &str, rates: &[(u64, u64)]| Sustained { name: name.into(), ..found(&log(rates)) };
+    let good = named("good.hlog", &[(10_000, 2), (20_000, 200)]);
+    let disturbed = named("disturbed.hlog", &[(1_000, 90)]);
+    let says = "that disturbed.hlog, in which not even 1,000/s held, was disturbed: a core held 5,000/s in good.hlog";
+    for sustained in [vec![good.clone(), disturbed.clone()], vec![disturbed.clone(), good.clone()]] {
+        let plan = planned(&Load::default(), &Hardware { sustained, ..measured() });
+        assert!(plan.impossible.is_empty(), "{:?}", plan.impossible);
+        let counts = "56,000/s / (4 cores × 5,000/s held by a core in good.hlog)";
+        assert_eq!(working(&plan.sizing, "nodes for the latencies"), counts);
+        assert!(plan.assumptions.iter().any(|a| a.starts_with(says)), "{:?}", plan.assumptions);
+        assert!(plan.sizing.iter().any(|line| line.working.starts_with("disturbed.hlog: p99 enqueue 90")));
+    }
+    // A test that held less refutes nothing.
+    let low = named("low.hlog", &[(100, 2)]);
+    let plan = planned(&Load::default(), &Hardware { sustained: vec![low, disturbed], ..measured() });
+    assert_eq!(result(&plan.sizing, "nodes for the latencies"), "28 or more, not known");
+}
+
+#[test]
 fn what_held_is_told_with_its_latencies_and_how_many_they_are_of() {
     let held = |rates: &[(u64, u64)]| {
         let sustained = found(&log(rates));

@@ -67,6 +67,24 @@ fn logs_of_two_processes_are_merged_and_printed() {
 }
 
 #[test]
+fn nothing_is_counted_twice_or_overwritten() {
+    let folder = Folder::new("twice");
+    let (a, b) = (folder.log("a.hlog", &["enqueue"], 1), folder.log("b.hlog", &["settle"], 2));
+    let all = folder.path("all.hlog");
+    assert_eq!(hist(&["merge", "-o", &all, &a, &b]).0, 0);
+    let before = std::fs::read(&all).unwrap();
+    let (code, _, error) = hist(&["merge", "-o", &all, &a, &all, &b]);
+    assert!(code == 2 && error.contains("all.hlog is one of the files to merge"), "{code} {error}");
+    assert_eq!(std::fs::read(&all).unwrap(), before);
+    let (code, _, error) = hist(&["merge", "-o", &folder.path("new.hlog"), &a, &all, &b]);
+    assert!(code == 2 && error.contains("hold the same measurements"), "{code} {error}");
+    assert!(!folder.0.join("new.hlog").exists());
+    let again = folder.0.join(".").join("a.hlog").display().to_string();
+    let (code, _, error) = hist(&["print", &a, &again]);
+    assert!(code == 2 && error.contains("a.hlog is named twice"), "{code} {error}");
+}
+
+#[test]
 fn a_regression_has_an_exit_code_of_its_own() {
     let folder = Folder::new("compare");
     let (a, b) = (folder.log("a.hlog", &["enqueue"], 100), folder.log("b.hlog", &["enqueue"], 120));

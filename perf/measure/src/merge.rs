@@ -39,6 +39,26 @@ pub fn merge(logs: &[Log]) -> Result<Log, String> {
     })
 }
 
+/// Two logs, by their places, that hold the same interval: same tag, time and values. Two processes never measure that, so
+/// one of them is a copy of the other, or was made of it, and together they would count twice.
+#[must_use]
+pub fn counted_twice(logs: &[Log]) -> Option<(usize, usize)> {
+    let mut seen: BTreeMap<(&str, u64, u64), Vec<(usize, &Interval)>> = BTreeMap::new();
+    for (place, log) in logs.iter().enumerate() {
+        // A single value, now and then, two processes can have in common.
+        for interval in log.intervals.iter().filter(|interval| interval.histogram.len() > 1) {
+            let same = seen.entry((&interval.tag, interval.start_ms, interval.length_ms)).or_default();
+            let twice =
+                same.iter().find(|(other, was)| *other != place && was.histogram == interval.histogram);
+            if let Some((other, _)) = twice {
+                return Some((*other, place));
+            }
+            same.push((place, interval));
+        }
+    }
+    None
+}
+
 /// Processes that load the same server say the same of it; what they do not agree on is not known.
 fn agreed(logs: &[Log], says: impl Fn(&Log) -> Option<u32>) -> Option<u32> {
     let mut said = logs.iter().filter_map(says);
@@ -88,6 +108,21 @@ mod tests {
                 ("b", 52_000, 1_000, 1)
             ]
         );
+    }
+
+    #[test]
+    fn what_would_count_twice_is_found() {
+        let many = |start_ms: u64, values: u64| {
+            let mut log = log(start_ms, &["a", "b"]);
+            (0..values).for_each(|value| log.intervals[1].histogram.saturating_record(value * 1_000));
+            log
+        };
+        assert_eq!(counted_twice(&[many(0, 9), many(0, 8), many(0, 9)]), Some((0, 2)));
+        assert_eq!(counted_twice(&[many(0, 9), many(1, 9), many(0, 8)]), None);
+        assert_eq!(counted_twice(&[log(0, &["a"]), log(0, &["a"])]), None, "one value each");
+        let producers = log(0, &["x"]);
+        let merged = merge(&[many(0, 9), producers.clone()]).unwrap();
+        assert_eq!(counted_twice(&[merged, many(0, 9), producers]), Some((0, 1)));
     }
 
     #[test]

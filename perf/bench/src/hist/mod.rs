@@ -3,13 +3,14 @@
 use crate::duration;
 use clap::{Args, Subcommand, ValueEnum};
 use overtake_measure::hlog::{Log, LogWriter, read, server_comments};
-use overtake_measure::merge::merge;
+use overtake_measure::merge::{counted_twice, merge};
 use overtake_measure::plot::{Kind, Named, plot};
 use overtake_measure::regression::{Bound, compare};
 use overtake_measure::summary::{name_of, totals};
 use overtake_measure::{regression, summary};
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -144,13 +145,38 @@ fn of_server(log: Log, tags: &[String]) -> Result<Log, String> {
     Ok(log)
 }
 
+/// Whether both names lead to one file, however they are written.
+fn same_file(a: &Path, b: &Path) -> bool {
+    let file = |path: &Path| fs::metadata(path).ok().map(|data| (data.dev(), data.ino()));
+    file(a).is_some_and(|one| file(b) == Some(one))
+}
+
 impl Files {
     fn load(&self) -> Result<Vec<Log>, String> {
         self.files.iter().map(|path| load(path)).collect()
     }
 
+    /// All files as one log. What would count twice is refused: rates would double, and plans would go by them.
     fn merged(&self) -> Result<Log, String> {
-        only(merge(&self.load()?)?, &self.tag)
+        for (place, path) in self.files.iter().enumerate() {
+            if self.files[..place].iter().any(|other| same_file(other, path)) {
+                return Err(format!(
+                    "{} is named twice, and would count twice: name it once",
+                    path.display()
+                ));
+            }
+        }
+        let logs = self.load()?;
+        if let Some((one, other)) = counted_twice(&logs) {
+            let name = |place: usize| self.files.get(place).map(|path| path.display().to_string());
+            return Err(format!(
+                "{} and {} hold the same measurements, which would count twice: leave one of them out (is one a copy, or \
+                 merged of others?)",
+                name(one).unwrap_or_default(),
+                name(other).unwrap_or_default()
+            ));
+        }
+        only(merge(&logs)?, &self.tag)
     }
 }
 
@@ -162,6 +188,13 @@ pub fn run(options: &HistOptions) -> Result<Printed, String> {
             Ok(Printed { text: summary::render(&totals), check_failed: false })
         }
         Command::Merge { files, output } => {
+            if let Some(input) = files.files.iter().find(|path| same_file(path, output)) {
+                return Err(format!(
+                    "{} is one of the files to merge, and would be overwritten: write to another one with -o, and leave out \
+                     what an earlier merge wrote",
+                    input.display()
+                ));
+            }
             let merged = files.merged()?;
             let fail = |error: std::io::Error| format!("{}: {error}", output.display());
             let mut text = Vec::new();
@@ -172,7 +205,6 @@ pub fn run(options: &HistOptions) -> Result<Printed, String> {
             let comments: Vec<&str> = comments.iter().map(String::as_str).collect();
             let mut writer = LogWriter::new(&mut text, &comments, start_ms).map_err(fail)?;
             merged.intervals.iter().try_for_each(|interval| writer.write(interval)).map_err(fail)?;
-            // Written at its end, so that a file may be merged into itself.
             fs::write(output, text).map_err(fail)?;
             Ok(Printed::default())
         }

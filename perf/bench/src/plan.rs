@@ -198,7 +198,13 @@ pub fn run(options: &PlanOptions) -> Result<Planned, String> {
         let text = std::fs::read_to_string(path).map_err(|error| format!("{name}: {error}"))?;
         let results = Results::from_json(&text).map_err(|error| format!("{name}: {error}"))?;
         if !hardware.take(&name, &results) {
-            let from = "load or bench with --server-pid, device, or storage";
+            // Only who settles messages knows what they cost.
+            let from = match results.measure("load.enqueue").is_some()
+                && results.measure("load.settle").is_none()
+            {
+                true => "the process of load that consumed, run with --server-pid: this one only produced",
+                false => "load or bench with --server-pid, device, or storage",
+            };
             return Err(format!("{name}: holds no figure that a plan goes by; give results of {from}"));
         }
     }

@@ -248,6 +248,17 @@ async fn a_server_process_that_is_not_there_is_refused() {
     assert!(outcome.text.contains(", server "), "{}", outcome.text);
 }
 
+/// It may be one of several: its own messages are not all that the server had to do.
+#[tokio::test]
+async fn a_producer_does_not_tell_what_a_message_costs() {
+    let fake = Fake::start();
+    fake.hook(|request| common_answers(request, 5));
+    let own = std::process::id();
+    let outcome = load(&fake, &format!("--produce --rate 500 --server-pid {own}")).await.unwrap();
+    assert!(!outcome.text.contains("per million"), "{}", outcome.text);
+    assert!(outcome.text.contains("told by the process that consumes"), "{}", outcome.text);
+}
+
 /// The server is gone at the end: what was measured until then is told and written, and so is what could not be asked.
 #[tokio::test]
 async fn a_server_that_is_gone_at_the_end_costs_no_figures() {

@@ -97,6 +97,25 @@ fn wrong_values_and_files_are_refused_with_what_is_expected() {
 }
 
 #[test]
+fn results_of_a_producer_lead_to_those_of_the_consumers() {
+    let row = |key: &str| overtake_measure::table::Row { key: key.into(), ..Default::default() };
+    let file = std::env::temp_dir().join(format!("overtake-plan-producer-{}.json", std::process::id()));
+    let refused = |keys: &[&str]| {
+        let rows: Vec<_> = keys.iter().map(|key| row(key)).collect();
+        let results = overtake_measure::results::Results::new("load", 0, 2, &rows);
+        std::fs::write(&file, results.to_json()).unwrap();
+        let (code, _, error) = perf(&["plan", "--results", file.to_str().unwrap()]);
+        assert_eq!(code, 2, "{error}");
+        error
+    };
+    let error = refused(&["load.enqueue", "load.send.late"]);
+    assert!(error.contains("the process of load that consumed, run with --server-pid"), "{error}");
+    let error = refused(&["load.enqueue", "load.settle"]);
+    assert!(error.contains("load or bench with --server-pid"), "{error}");
+    std::fs::remove_file(&file).unwrap();
+}
+
+#[test]
 fn a_missing_server_or_program_has_its_own_code() {
     let (code, _, error) = perf(&["load", "--connect", "127.0.0.1:1", "--duration", "100ms"]);
     assert!(code == 3 && error.contains("127.0.0.1:1"), "{code} {error}");

@@ -129,7 +129,9 @@ impl Report {
             Some(used) if idle(&used) => (true, None),
             used => (false, used),
         };
-        let cycles = counts.acked.max(if options.produce && !options.consume { counts.confirmed } else { 0 });
+        // One of several producers does not know how many messages the server had in all.
+        let only_produces = options.produce && !options.consume;
+        let cycles = if only_produces { 0 } else { counts.acked };
         let asked_over = options.duration.as_secs_f64();
         // What was confirmed later than it was due was not confirmed at the rate at which it was sent.
         let rate_over = asked_over.max(state.meter.confirmed_over_s()).min(seconds);
@@ -208,6 +210,8 @@ impl Report {
             }
             if let Some(per_million) = per_million {
                 let _ = write!(text, ", {per_million:.1} s per million messages");
+            } else if server.is_some() && only_produces {
+                text += "; what a message costs is told by the process that consumes, with --server-pid";
             }
             text.push('\n');
         }

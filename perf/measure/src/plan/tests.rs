@@ -339,6 +339,26 @@ fn the_cpu_of_a_message_does_not_hang_on_the_order_of_files() {
 }
 
 #[test]
+fn a_cost_that_was_measured_far_from_the_planned_rate_is_told() {
+    let told = |per_second: f64| {
+        let mut hardware = Hardware::default();
+        hardware.take("a.json", &results(vec![cpu("load.settle", 20.0, per_second)]));
+        let far = planned(&Load::default(), &hardware).assumptions;
+        far.into_iter().find(|assumption| assumption.starts_with("that a message costs"))
+    };
+    // 55,556/s planned on three nodes, 18,519/s each.
+    assert_eq!((told(4_700.0), told(220_000.0), told(0.0)), (None, None, None));
+    assert!(
+        told(4_600.0)
+            .is_some_and(|text| text.contains("at 4,600/s (load.settle of a.json): it may be far less"))
+    );
+    assert!(
+        told(230_000.0).is_some_and(|text| text.contains("costs at 56,000/s what it costs at 230,000/s")
+            && text.contains("it may be far more"))
+    );
+}
+
+#[test]
 fn retries_and_replicas_that_were_measured_are_not_counted_twice() {
     let of = |retries: f64, replicas: Option<u32>, planned_retries: &str| {
         let measure = Measure { retries: Some(retries), ..cpu("load.settle", 30.0, 10_000.0) };

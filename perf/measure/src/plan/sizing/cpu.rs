@@ -11,6 +11,9 @@ const BUSY_PERCENT_MAX_ZONE_LOST: u128 = 80;
 /// CPU of a follower, in percent of what the leader uses for the same message.
 pub(super) const FOLLOWER_PERCENT: u128 = 50;
 
+/// Rates that are further apart than this many times say little of each other's CPU.
+const FAR_TIMES: f64 = 4.0;
+
 /// What the cores have to do.
 pub(super) struct Cpu {
     /// Cores that are busy at peak, all nodes together.
@@ -132,7 +135,27 @@ pub(super) fn needs(all: &Sizing<'_>) -> Vec<Need> {
     needs
 }
 
+/// Says where the CPU of a message was measured far away from the planned rate, whatever part of it a node has.
+fn far_away(all: &Sizing<'_>, nodes: u128) -> Option<String> {
+    let cost = all.hardware.cpu.first().filter(|cost| cost.per_second > 0.0)?;
+    let (peak, measured) = (all.derived.peak.float(), cost.per_second);
+    let (planned, measured_told) = (rate(all.derived.peak, 2), rate(Exact::measured(measured), 3));
+    let more = if measured > peak * FAR_TIMES {
+        "more"
+    } else if measured * FAR_TIMES < peak / nodes.max(1) as f64 {
+        "less"
+    } else {
+        return None;
+    };
+    Some(format!(
+        "that a message costs at {planned}/s what it costs at {measured_told}/s ({}): it may be far {more}, since it costs \
+         less the more of them come together; measure near the planned rate",
+        cost.source
+    ))
+}
+
 pub(super) fn use_of_node(all: &Sizing<'_>, nodes: u128, plan: &mut Plan) {
+    plan.assumptions.extend(far_away(all, nodes));
     let cores = Exact::whole(nodes * all.sizes.cores);
     plan.sizing.push(line(
         "cores of a node",

@@ -105,6 +105,16 @@ impl Picture {
         );
         for shape in &self.shapes {
             match shape {
+                // A line of a single point is not drawn.
+                Shape::Line { points, color, width, .. } if points.len() == 1 => {
+                    for (x, y) in points {
+                        let fill = color.hex();
+                        let _ = writeln!(
+                            svg,
+                            "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{width}\" fill=\"{fill}\"/>"
+                        );
+                    }
+                }
                 Shape::Line { points, color, width, dashed } => {
                     let points: Vec<String> = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
                     let dash = if *dashed {

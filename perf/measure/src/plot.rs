@@ -59,7 +59,8 @@ struct Line {
     name: String,
     color: Color,
     dashed: bool,
-    points: Vec<(f64, f64)>,
+    /// More than one where nothing was measured in between.
+    parts: Vec<Vec<(f64, f64)>>,
 }
 
 /// An axis: from where to where, and what is written at which places.
@@ -88,7 +89,7 @@ pub fn plot(logs: &[Named<'_>], kinds: &[Kind], title: &str) -> Result<Picture, 
     let mut picture = Picture { width: WIDTH, height: CHART_HEIGHT * kinds.len() as f32, shapes: vec![] };
     for (kind, number) in kinds.iter().zip(0u16..) {
         let lines = lines(logs, *kind)?;
-        if lines.iter().all(|line| line.points.is_empty()) {
+        if lines.iter().all(|line| line.parts.is_empty()) {
             return Err("there is nothing to draw: no values under these tags".into());
         }
         if lines.len() > LINES_MAX {
@@ -113,12 +114,16 @@ fn lines(logs: &[Named<'_>], kind: Kind) -> Result<Vec<Line>, String> {
     for (index, (named, totals)) in logs.iter().zip(&all).enumerate() {
         for (tag_index, tag) in tags.iter().enumerate() {
             let Some(total) = totals.get(*tag) else { continue };
-            let points = match kind {
+            let parts = match kind {
                 Kind::Percentiles => by_percentile(&total.histogram),
                 Kind::OverTime(percentile) => {
-                    over_time(named.log, tag, |values, _| values.value_at_percentile(percentile) as f64 / 1e6)
+                    let value =
+                        |values: &Histogram<u64>, _| values.value_at_percentile(percentile) as f64 / 1e6;
+                    over_time(named.log, tag, None, value)
                 }
-                Kind::Rate => over_time(named.log, tag, |values, length_s| values.len() as f64 / length_s),
+                Kind::Rate => {
+                    over_time(named.log, tag, Some(0.0), |values, length_s| values.len() as f64 / length_s)
+                }
             };
             let name = match logs.len() {
                 1 => name_of(tag),
@@ -131,14 +136,14 @@ fn lines(logs: &[Named<'_>], kind: Kind) -> Result<Vec<Line>, String> {
                 _ => lines.len(),
             };
             let color = COLORS[color % COLORS.len()];
-            lines.push(Line { name, color, dashed: index % 2 == 1, points });
+            lines.push(Line { name, color, dashed: index % 2 == 1, parts });
         }
     }
     Ok(lines)
 }
 
 /// Nines and milliseconds.
-fn by_percentile(values: &Histogram<u64>) -> Vec<(f64, f64)> {
+fn by_percentile(values: &Histogram<u64>) -> Vec<Vec<(f64, f64)>> {
     if values.is_empty() {
         return vec![];
     }
@@ -152,25 +157,46 @@ fn by_percentile(values: &Histogram<u64>) -> Vec<(f64, f64)> {
         last,
         values.max().min(if last < NINES_MAX { u64::MAX } else { (at(last) * 1e6) as u64 }) as f64 / 1e6,
     ));
-    points
+    vec![points]
 }
 
-/// Seconds from the start of the log, and a value of each interval.
-fn over_time(log: &Log, tag: &str, value: impl Fn(&Histogram<u64>, f64) -> f64) -> Vec<(f64, f64)> {
+/// Seconds from the start of the log, and a value of each interval. Where nothing was measured for a while the line goes to
+/// the value for nothing, and is broken where there is none.
+fn over_time(
+    log: &Log,
+    tag: &str,
+    nothing: Option<f64>,
+    value: impl Fn(&Histogram<u64>, f64) -> f64,
+) -> Vec<Vec<(f64, f64)>> {
     let start_ms = log.intervals.iter().map(|interval| interval.start_ms).min().unwrap_or(0);
     let of_tag = log.intervals.iter().filter(|i| i.tag == tag && !i.histogram.is_empty() && i.length_ms > 0);
-    let mut points: Vec<_> = of_tag
-        .map(|interval| {
-            let middle_ms = (interval.start_ms - start_ms) as f64 + interval.length_ms as f64 / 2.0;
-            (middle_ms / 1e3, value(&interval.histogram, interval.length_ms as f64 / 1e3))
-        })
-        .collect();
-    points.sort_by(|a, b| a.0.total_cmp(&b.0));
-    points
+    let mut of_tag: Vec<_> = of_tag.collect();
+    of_tag.sort_by_key(|interval| interval.start_ms);
+    // A tag of which nothing happened has no interval: half of one that is missing is no scatter of their lengths.
+    let hole_ms = of_tag.iter().map(|interval| interval.length_ms).max().unwrap_or(0) / 2;
+    let (mut parts, mut end_ms) = (Vec::new(), start_ms);
+    for interval in of_tag {
+        let seconds = |at_ms: u64| (at_ms - start_ms) as f64 / 1e3;
+        if parts.is_empty() {
+            parts.push(Vec::new());
+        } else if interval.start_ms > end_ms.saturating_add(hole_ms) {
+            match (nothing, parts.last_mut()) {
+                (Some(nothing), Some(part)) => {
+                    part.extend([(seconds(end_ms), nothing), (seconds(interval.start_ms), nothing)]);
+                }
+                _ => parts.push(Vec::new()),
+            }
+        }
+        end_ms = end_ms.max(interval.end_ms());
+        let middle_s = seconds(interval.start_ms) + interval.length_ms as f64 / 2e3;
+        let point = (middle_s, value(&interval.histogram, interval.length_ms as f64 / 1e3));
+        parts.last_mut().into_iter().for_each(|part| part.push(point));
+    }
+    parts
 }
 
 fn axes(lines: &[Line], kind: Kind) -> (String, Axis, Axis) {
-    let points = || lines.iter().flat_map(|line| &line.points);
+    let points = || lines.iter().flat_map(|line| &line.parts).flatten();
     let largest = |of: &dyn Fn(&(f64, f64)) -> f64| points().map(of).fold(0.0, f64::max);
     let x_to = largest(&|p| p.0);
     match kind {
@@ -199,8 +225,9 @@ fn nines_axis(to: f64) -> Axis {
 
 /// An axis of what is measured: linear from 0, or logarithmic where values are far apart.
 fn value_axis(lines: &[Line], title: &'static str) -> Axis {
-    let values =
-        || lines.iter().flat_map(|line| &line.points).map(|point| point.1).filter(|value| *value > 0.0);
+    let values = || {
+        lines.iter().flat_map(|line| &line.parts).flatten().map(|point| point.1).filter(|value| *value > 0.0)
+    };
     let (least, most) = (values().fold(f64::INFINITY, f64::min), values().fold(0.0, f64::max));
     if most <= least * LINEAR_SPAN_MAX || !least.is_finite() {
         return linear_axis(0.0, most, title);
@@ -267,10 +294,9 @@ fn draw(shapes: &mut Vec<Shape>, top: f32, heading: &str, lines: &[Line], x: &Ax
     shapes.push(text(f32::midpoint(left, right), lower + 34.0, x.title, Letters::Normal, Anchor::Middle));
     let row = LEGEND_ROW.min((lower - upper) / lines.len().max(1) as f32);
     for (index, series) in lines.iter().enumerate() {
-        let points: Vec<_> = series.points.iter().map(|(x, y)| (place_x(*x), place_y(*y))).collect();
         let drawn = |points| Shape::Line { points, color: series.color, width: 2.0, dashed: series.dashed };
-        if !points.is_empty() {
-            shapes.push(drawn(points));
+        for part in &series.parts {
+            shapes.push(drawn(part.iter().map(|(x, y)| (place_x(*x), place_y(*y))).collect()));
         }
         let at = upper + row * (index as f32 + 0.5);
         shapes.push(drawn(vec![(right + 16.0, at), (right + 46.0, at)]));
@@ -344,6 +370,23 @@ mod tests {
         let both = svg(&[&before, &after], Kind::Percentiles);
         assert!(both.contains(">a x<") && both.contains(">b y<"));
         assert_eq!(both.matches("stroke-dasharray").count(), 4, "two lines and their two samples");
+    }
+
+    #[test]
+    fn an_outage_is_seen() {
+        let mut outage = log(&["x"], 1_000);
+        outage.intervals.retain(|interval| ![2_000, 3_000].contains(&interval.start_ms));
+        let named = [Named { name: "a", log: &outage }];
+        let parts = |kind| lines(&named, kind).unwrap().remove(0).parts;
+        let rate = parts(Kind::Rate);
+        assert_eq!(rate, [[(0.5, 999.0), (1.5, 999.0), (2.0, 0.0), (4.0, 0.0), (4.5, 999.0)]]);
+        let times: Vec<Vec<f64>> = parts(Kind::OverTime(99.0))
+            .iter()
+            .map(|part| part.iter().map(|point| point.0).collect())
+            .collect();
+        assert_eq!(times, [vec![0.5, 1.5], vec![4.5]]);
+        // A point by itself is drawn, too.
+        assert!(svg(&[&outage], Kind::OverTime(99.0)).contains("<circle"));
     }
 
     #[test]

@@ -183,6 +183,10 @@ pub fn run(options: &PlanOptions) -> Result<Planned, String> {
     for path in &options.hlog {
         let (name, log) = (path.display().to_string(), hist::load(path)?);
         let found = sustained(&name, &log, measured, targets).map_err(|none| match none {
+            NoRate::Enqueues if log.intervals.iter().any(|interval| interval.tag.starts_with("deliver.")) => format!(
+                "{name}: nothing was enqueued in it for 100 ms or more; put it together with the logs of the producers: \
+                 `overtake-perf hist merge -o all.hlog {name} PRODUCERS.hlog`"
+            ),
             NoRate::Enqueues => format!(
                 "{name}: no intervals with the tag \"enqueue\" of 100 ms or more; give a log of `overtake-perf load`"
             ),
@@ -195,7 +199,10 @@ pub fn run(options: &PlanOptions) -> Result<Planned, String> {
     }
     for path in &options.results {
         let name = path.display().to_string();
-        let text = std::fs::read_to_string(path).map_err(|error| format!("{name}: {error}"))?;
+        let bytes = std::fs::read(path).map_err(|error| format!("{name}: {error}"))?;
+        let text = String::from_utf8(bytes).map_err(|_| {
+            format!("{name}: not a results file, not even text; give what --results FILE of load, bench or device wrote")
+        })?;
         let results = Results::from_json(&text).map_err(|error| format!("{name}: {error}"))?;
         if !hardware.take(&name, &results) {
             // Only who settles messages knows what they cost.

@@ -100,6 +100,8 @@ fn a_regression_has_an_exit_code_of_its_own() {
     let settle = folder.log("settle.hlog", &["settle"], 1);
     let (code, _, error) = hist(&["compare", &a, &settle]);
     assert!(code == 2 && error.contains("have no tag in common"), "{code} {error}");
+    let (code, _, error) = hist(&["compare", &a, &settle, "--tag", "enqueue"]);
+    assert!(code == 2 && error.contains("settle.hlog: no interval has the tag"), "{code} {error}");
     let (code, _, error) = hist(&["compare", &a, &b, "--max-regression", "10"]);
     assert!(code == 2 && error.contains("like 10% (with the sign)"), "{code} {error}");
 }

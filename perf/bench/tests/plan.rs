@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use overtake_measure::hlog::{Interval, LogWriter, histogram};
 use std::process::Command;
 
 /// Runs `overtake-perf` and gives its exit code and both outputs.
@@ -94,6 +95,8 @@ fn wrong_values_and_files_are_refused_with_what_is_expected() {
         let (code, _, error) = perf(&arguments);
         assert!(code == 2 && error.contains(says), "{arguments:?}: {code} {error}");
     }
+    let (code, _, error) = perf(&["load", "--hlog", "one", "--results", "one"]);
+    assert!(code == 2 && error.contains("--hlog and --results both name one"), "{code} {error}");
 }
 
 #[test]
@@ -113,6 +116,23 @@ fn results_of_a_producer_lead_to_those_of_the_consumers() {
     let error = refused(&["load.enqueue", "load.settle"]);
     assert!(error.contains("load or bench with --server-pid"), "{error}");
     std::fs::remove_file(&file).unwrap();
+}
+
+#[test]
+fn files_of_another_kind_lead_to_the_right_ones() {
+    let folder = std::env::temp_dir().join(format!("overtake-plan-files-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = |name: &str| folder.join(name).display().to_string();
+    let mut writer = LogWriter::new(std::fs::File::create(path("consumers.hlog")).unwrap(), &[], 0).unwrap();
+    let mut histogram = histogram();
+    histogram.record_n(1_000, 50).unwrap();
+    writer.write(&Interval { tag: "deliver.P0".into(), start_ms: 0, length_ms: 1_000, histogram }).unwrap();
+    let (code, _, error) = perf(&["plan", "--hlog", &path("consumers.hlog")]);
+    assert!(code == 2 && error.contains("consumers.hlog PRODUCERS.hlog"), "{code} {error}");
+    std::fs::write(path("load.png"), b"\x89PNG\r\n").unwrap();
+    let (code, _, error) = perf(&["plan", "--results", &path("load.png")]);
+    assert!(code == 2 && error.contains("load.png: not a results file, not even text"), "{code} {error}");
+    std::fs::remove_dir_all(&folder).unwrap();
 }
 
 #[test]

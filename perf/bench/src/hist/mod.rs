@@ -209,7 +209,11 @@ pub fn run(options: &HistOptions) -> Result<Printed, String> {
             Ok(Printed::default())
         }
         Command::Compare { a, b, max_regression, percentile, ignore_below, tag } => {
-            let of = |path: &Path| totals(&of_server(load(path)?, tag)?);
+            let of = |path: &Path| {
+                let log =
+                    of_server(load(path)?, tag).map_err(|error| format!("{}: {error}", path.display()))?;
+                totals(&log)
+            };
             let ignore_ns =
                 ignore_below.map_or(0, |below| u64::try_from(below.as_nanos()).unwrap_or(u64::MAX));
             let bound = Bound { max_percent: *max_regression, ignore_ns };
@@ -249,8 +253,8 @@ fn draw(files: &Files, output: &Path, charts: &[Chart], percentile: f64, title: 
         _ => return Err(format!("{}: a plot's name ends in .svg or .png", output.display())),
     };
     let mut logs = Vec::new();
-    for log in files.load()? {
-        logs.push(of_server(log, &files.tag)?);
+    for (path, log) in files.files.iter().zip(files.load()?) {
+        logs.push(of_server(log, &files.tag).map_err(|error| format!("{}: {error}", path.display()))?);
     }
     let names: Vec<String> = files
         .files

@@ -227,6 +227,14 @@ pub async fn run(options: &LoadOptions, progress: &mut dyn FnMut(&str)) -> Resul
     if let Some(pid) = options.server_pid.iter().find(|pid| cpu::used_by(**pid).is_none()) {
         return Err(LoadError::Options(format!("--server-pid {pid}: there is no such process")));
     }
+    if let (Some(hlog), Some(results)) = (&options.hlog, &options.results)
+        && hlog == results
+    {
+        let name = hlog.display();
+        return Err(LoadError::Options(format!(
+            "--hlog and --results both name {name}: give each a file of its own"
+        )));
+    }
     if options.fail.0 + options.abandon.0 > Share::ALL.0 {
         let both = "--fail and --abandon: together more than all messages";
         return Err(LoadError::Options(both.into()));

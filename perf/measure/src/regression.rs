@@ -1,7 +1,7 @@
 //! Two measurements side by side: what got slower than a bound allows.
 
 use crate::summary::{Total, name_of};
-use crate::table::{align, milliseconds};
+use crate::table::{align, legend, marked, too_few};
 use std::collections::BTreeMap;
 
 /// What counts as a regression.
@@ -24,7 +24,10 @@ pub struct Change {
     pub before_ns: Option<u64>,
     /// After.
     pub after_ns: Option<u64>,
-    /// Whether it is worse than the bound allows. What is no longer measured is neither better nor worse.
+    /// Whether too few values were measured for this percentile, before and after.
+    pub few: [bool; 2],
+    /// Whether it is worse than the bound allows. What is no longer measured is neither better nor worse, and the same holds
+    /// for a percentile of too few values: one of them would decide.
     pub regressed: bool,
 }
 
@@ -52,14 +55,17 @@ pub fn compare(
             (!values.is_empty()).then(|| values.value_at_percentile(percentile))
         };
         let (before_ns, after_ns) = (value(before), value(after));
+        let few = [before, after]
+            .map(|totals| totals.get(tag).is_some_and(|total| too_few(total.histogram.len(), percentile)));
         let regressed = match (before_ns, after_ns) {
             (None, _) | (_, None) => false,
+            _ if few.contains(&true) => false,
             (Some(before), Some(after)) => {
                 let allowed = before as f64 * (1.0 + bound.max_percent / 100.0);
                 after as f64 > allowed && after - before > bound.ignore_ns
             }
         };
-        Change { tag: tag.clone(), percentile, before_ns, after_ns, regressed }
+        Change { tag: tag.clone(), percentile, before_ns, after_ns, few, regressed }
     };
     tags.into_iter().flat_map(|tag| percentiles.iter().map(move |p| one(tag, *p))).collect()
 }
@@ -69,23 +75,26 @@ pub fn compare(
 pub fn render(changes: &[Change]) -> String {
     let mut cells = vec![["tag", "percentile", "before ms", "after ms", "change", ""].map(str::to_owned)];
     cells.extend(changes.iter().map(|change| {
-        let ms = |value: Option<u64>| value.map_or_else(|| "-".into(), milliseconds);
+        let ms = |value: Option<u64>, few| value.map_or_else(|| "-".into(), |ns| marked(ns, few));
         let verdict = match (change.before_ns, change.after_ns) {
             (Some(_), None) => "no longer measured",
             (None, _) => "new",
             _ if change.regressed => "REGRESSION",
+            _ if change.few.contains(&true) => "too few values to compare",
             _ => "",
         };
         [
             name_of(&change.tag),
             format!("p{}", change.percentile),
-            ms(change.before_ns),
-            ms(change.after_ns),
+            ms(change.before_ns, change.few[0]),
+            ms(change.after_ns, change.few[1]),
             change.percent().map_or_else(String::new, |percent| format!("{percent:+.1} %")),
             verdict.to_owned(),
         ]
     }));
-    align(&cells, [true, true, false, false, false, true])
+    let table = align(&cells, [true, true, false, false, false, true]);
+    let legend = legend(&table);
+    table + legend
 }
 
 #[cfg(test)]
@@ -96,10 +105,23 @@ mod tests {
     fn totals(tags: &[(&str, u64)]) -> BTreeMap<String, Total> {
         let total = |ns: u64| {
             let mut histogram = histogram();
-            histogram.saturating_record(ns);
+            histogram.saturating_record_n(ns, 1_000);
             Total { histogram, start_ms: 0, end_ms: 1 }
         };
         tags.iter().map(|(tag, ns)| ((*tag).to_owned(), total(*ns))).collect()
+    }
+
+    #[test]
+    fn a_percentile_of_too_few_values_is_marked_and_no_regression() {
+        let (before, after) = (totals(&[("a", 1_000_000)]), totals(&[("a", 9_000_000)]));
+        let bound = Bound { max_percent: 10.0, ignore_ns: 0 };
+        // Of a thousand values one is above the 99.9th percentile, and none above the 99.99th.
+        let changes = compare(&before, &after, &[99.9, 99.99], bound);
+        assert_eq!(changes.iter().map(|change| change.regressed).collect::<Vec<_>>(), [true, false]);
+        let text = render(&changes);
+        let line = text.lines().find(|line| line.contains("p99.99")).unwrap();
+        assert!(line.matches('*').count() == 2 && line.ends_with("too few values to compare"), "{text}");
+        assert!(text.contains("* the highest value"), "{text}");
     }
 
     #[test]

@@ -54,9 +54,21 @@ pub fn percentile_of(values: &Histogram<u64>, percentile: f64) -> String {
     if values.is_empty() {
         return "-".into();
     }
-    let mut text = milliseconds(values.value_at_percentile(percentile));
+    marked(values.value_at_percentile(percentile), too_few(values.len(), percentile))
+}
+
+/// Whether not one in so many values is above a percentile. It is the highest one then, and says little.
+#[must_use]
+pub fn too_few(values: u64, percentile: f64) -> bool {
     // Compared with a little room: 100 - 99.9 is not exactly a tenth.
-    if (values.len() as f64) * (100.0 - percentile) < 100.0 - 1e-6 {
+    (values as f64) * (100.0 - percentile) < 100.0 - 1e-6
+}
+
+/// A percentile in milliseconds, with a mark where there are too few values for it.
+#[must_use]
+pub fn marked(ns: u64, few: bool) -> String {
+    let mut text = milliseconds(ns);
+    if few {
         text.push(FEW);
     }
     text

@@ -56,6 +56,8 @@ pub struct Sustained {
     pub p0_p99: Option<P99>,
     /// The lowest rate that did not hold, and why. None: the limit of the test was seen, not that of the machine.
     pub missed: Option<(f64, Missed)>,
+    /// The highest rate above that one that held again: something disturbed the test, or the machine holds it by chance.
+    pub held_above: Option<f64>,
 }
 
 /// Where a number comes from.
@@ -363,5 +365,6 @@ pub fn sustained(name: &str, log: &Log, measured: Measured, targets: Targets) ->
         enqueue_p99: P99::of(&told.enqueue),
         p0_p99: told.p0_p99(),
         missed: rates.get(held).and_then(|rate| Some((rate.per_second, rate.missed?))),
+        held_above: rates.iter().skip(held).rfind(|rate| rate.missed.is_none()).map(|rate| rate.per_second),
     })
 }

@@ -443,8 +443,13 @@ fn the_highest_rate_that_held_its_latencies_is_found() {
         "{ramp:?}"
     );
     assert!((ramp.enqueue_p99.ms - 5.0).abs() < 0.01 && ramp.p0_p99.is_some());
+    let hardware = Hardware { sustained: vec![ramp], ..measured() };
+    let says =
+        "that 4,000/s in ramp is a limit: rates above it held again, up to 5,000/s; was the test disturbed?";
+    let told = planned(&Load::default(), &hardware).assumptions;
+    assert!(told.iter().any(|assumption| assumption.starts_with(says)), "{told:?}");
     let easy = found("easy", &[(1_000, 2)]);
-    assert!(easy.missed.is_none());
+    assert!(easy.missed.is_none() && easy.held_above.is_none());
     assert_eq!(sustained("empty", &Log::default(), Measured::default(), targets), Err(NoRate::Enqueues));
     let producers = Log { intervals: vec![recorded("enqueue", 0, 10, 1)], ..Log::default() };
     assert_eq!(sustained("producers", &producers, Measured::default(), targets), Err(NoRate::Deliveries));

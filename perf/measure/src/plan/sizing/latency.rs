@@ -105,6 +105,13 @@ fn of_log(all: &Sizing<'_>, nodes: u128, sustained: &Sustained, plan: &mut Plan)
              --measured-replicas"
         ));
     }
+    if let (Some(above), Some((missed, _))) = (sustained.held_above, sustained.missed) {
+        let (above, missed) = (rate(Exact::measured(above), 3), rate(Exact::measured(missed), 3));
+        plan.assumptions.push(format!(
+            "that {missed}/s in {name} is a limit: rates above it held again, up to {above}/s; was the test disturbed? \
+             repeat it"
+        ));
+    }
     let p0 = sustained.p0_p99.map_or_else(String::new, |p99| format!(", P0 {}", told(p99)));
     let p99 = format!("{name}: p99 enqueue {}{p0}", told(sustained.enqueue_p99));
     let Some(per_second) = sustained.per_second else {

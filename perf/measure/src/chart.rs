@@ -9,8 +9,11 @@ use tiny_skia::{
 
 /// Pixels of a PNG for each unit of the picture.
 const SCALE: f32 = 2.0;
-/// Lengths of a dash and of the gap after it.
-const DASH: [f32; 2] = [6.0, 4.0];
+/// Styles of lines: lengths of dashes and of the gaps after them; the first one is whole.
+const DASHES: [&[f32]; STYLES] =
+    [&[], &[6.0, 4.0], &[2.0, 3.0], &[12.0, 4.0], &[10.0, 3.0, 2.0, 3.0], &[10.0, 3.0, 2.0, 3.0, 2.0, 3.0]];
+/// How many styles of lines there are.
+pub const STYLES: usize = 6;
 /// Sides of the largest PNG, in units.
 const SIDE_MAX: f32 = 8_000.0;
 
@@ -80,7 +83,7 @@ pub enum Anchor {
 #[derive(Clone, PartialEq, Debug)]
 #[allow(missing_docs)]
 pub enum Shape {
-    Line { points: Vec<(f32, f32)>, color: Color, width: f32, dashed: bool },
+    Line { points: Vec<(f32, f32)>, color: Color, width: f32, style: usize },
     Text { x: f32, y: f32, text: String, letters: Letters, color: Color, anchor: Anchor },
 }
 
@@ -115,12 +118,12 @@ impl Picture {
                         );
                     }
                 }
-                Shape::Line { points, color, width, dashed } => {
+                Shape::Line { points, color, width, style } => {
                     let points: Vec<String> = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
-                    let dash = if *dashed {
-                        format!(" stroke-dasharray=\"{},{}\"", DASH[0], DASH[1])
-                    } else {
-                        String::new()
+                    let dashes: Vec<String> = DASHES[style % STYLES].iter().map(f32::to_string).collect();
+                    let dash = match dashes.is_empty() {
+                        true => String::new(),
+                        false => format!(" stroke-dasharray=\"{}\"", dashes.join(",")),
                     };
                     let _ = writeln!(
                         svg,
@@ -162,8 +165,8 @@ impl Picture {
         pixmap.fill(Ink::WHITE);
         for shape in &self.shapes {
             match shape {
-                Shape::Line { points, color, width, dashed } => {
-                    draw_line(&mut pixmap, points, *color, *width, *dashed)
+                Shape::Line { points, color, width, style } => {
+                    draw_line(&mut pixmap, points, *color, *width, *style)
                 }
                 Shape::Text { x, y, text, letters, color, anchor } => {
                     draw_text(&mut pixmap, (*x, *y), text, *letters, *color, *anchor);
@@ -178,7 +181,7 @@ fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-fn draw_line(pixmap: &mut Pixmap, points: &[(f32, f32)], color: Color, width: f32, dashed: bool) {
+fn draw_line(pixmap: &mut Pixmap, points: &[(f32, f32)], color: Color, width: f32, style: usize) {
     let mut path = PathBuilder::new();
     for (index, (x, y)) in points.iter().enumerate() {
         if index == 0 { path.move_to(*x, *y) } else { path.line_to(*x, *y) }
@@ -187,7 +190,8 @@ fn draw_line(pixmap: &mut Pixmap, points: &[(f32, f32)], color: Color, width: f3
         width,
         line_join: LineJoin::Round,
         line_cap: LineCap::Butt,
-        dash: if dashed { StrokeDash::new(DASH.to_vec(), 0.0) } else { None },
+        // None of no lengths.
+        dash: StrokeDash::new(DASHES[style % STYLES].to_vec(), 0.0),
         ..Stroke::default()
     };
     match path.finish() {
@@ -266,8 +270,7 @@ mod tests {
 
     fn picture() -> Picture {
         let color = Color(0, 0x72, 0xb2);
-        let line =
-            |dashed| Shape::Line { points: vec![(5.0, 10.0), (95.0, 10.0)], color, width: 2.0, dashed };
+        let line = |style| Shape::Line { points: vec![(5.0, 10.0), (95.0, 10.0)], color, width: 2.0, style };
         let text = Shape::Text {
             x: 50.0,
             y: 30.0,
@@ -276,7 +279,7 @@ mod tests {
             color: Color(0, 0, 0),
             anchor: Anchor::Middle,
         };
-        Picture { width: 100.0, height: 50.0, shapes: vec![line(false), line(true), text] }
+        Picture { width: 100.0, height: 50.0, shapes: vec![line(0), line(1), text] }
     }
 
     #[test]

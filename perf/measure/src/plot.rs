@@ -58,7 +58,7 @@ pub enum Kind {
 struct Line {
     name: String,
     color: Color,
-    dashed: bool,
+    style: usize,
     /// More than one where nothing was measured in between.
     parts: Vec<Vec<(f64, f64)>>,
 }
@@ -129,14 +129,10 @@ fn lines(logs: &[Named<'_>], kind: Kind) -> Result<Vec<Line>, String> {
                 1 => name_of(tag),
                 _ => format!("{} {}", named.name, name_of(tag)),
             };
-            // With several logs and one tag, colours tell the logs apart; else tags, and dashes the logs.
-            let color = match (tags.len(), logs.len()) {
-                (1, _) => index,
-                (_, 1 | 2) => tag_index,
-                _ => lines.len(),
-            };
+            // With several logs and one tag, colours tell the logs apart; else tags, and styles the logs.
+            let color = if tags.len() == 1 { index } else { tag_index };
             let color = COLORS[color % COLORS.len()];
-            lines.push(Line { name, color, dashed: index % 2 == 1, parts });
+            lines.push(Line { name, color, style: index, parts });
         }
     }
     Ok(lines)
@@ -277,7 +273,7 @@ fn draw(shapes: &mut Vec<Shape>, top: f32, heading: &str, lines: &[Line], x: &Ax
         color: TEXT,
         anchor,
     };
-    let line = |points, color, width| Shape::Line { points, color, width, dashed: false };
+    let line = |points, color, width| Shape::Line { points, color, width, style: 0 };
     shapes.push(text(left, top + 22.0, heading, Letters::Title, Anchor::Start));
     for (value, label) in &x.ticks {
         let at = place_x(*value);
@@ -294,7 +290,7 @@ fn draw(shapes: &mut Vec<Shape>, top: f32, heading: &str, lines: &[Line], x: &Ax
     shapes.push(text(f32::midpoint(left, right), lower + 34.0, x.title, Letters::Normal, Anchor::Middle));
     let row = LEGEND_ROW.min((lower - upper) / lines.len().max(1) as f32);
     for (index, series) in lines.iter().enumerate() {
-        let drawn = |points| Shape::Line { points, color: series.color, width: 2.0, dashed: series.dashed };
+        let drawn = |points| Shape::Line { points, color: series.color, width: 2.0, style: series.style };
         for part in &series.parts {
             shapes.push(drawn(part.iter().map(|(x, y)| (place_x(*x), place_y(*y))).collect()));
         }
@@ -370,6 +366,19 @@ mod tests {
         let both = svg(&[&before, &after], Kind::Percentiles);
         assert!(both.contains(">a x<") && both.contains(">b y<"));
         assert_eq!(both.matches("stroke-dasharray").count(), 4, "two lines and their two samples");
+    }
+
+    #[test]
+    fn each_of_six_logs_has_a_style_and_each_tag_its_colour() {
+        let log = log(&["x", "y"], 1_000);
+        let named = ["a", "b", "c", "d", "e", "f"].map(|name| Named { name, log: &log });
+        let svg = plot(&named, &[Kind::Percentiles], "").unwrap().to_svg();
+        let dash = |line: &str| line.split("stroke-dasharray=").nth(1).map(str::to_owned);
+        let drawn = svg.lines().filter(|line| line.contains("stroke-width=\"2\""));
+        let styles: std::collections::BTreeSet<_> = drawn.map(dash).collect();
+        assert_eq!(styles.len(), 6, "{styles:?}");
+        let colors = lines(&named, Kind::Rate).unwrap();
+        assert!(colors.chunks(2).all(|of_log| of_log[0].color == COLORS[0] && of_log[1].color == COLORS[1]));
     }
 
     #[test]

@@ -136,6 +136,19 @@ fn files_of_another_kind_lead_to_the_right_ones() {
 }
 
 #[test]
+fn results_that_cannot_be_are_refused_with_file_and_field() {
+    let path = std::env::temp_dir().join(format!("overtake-plan-{}.json", std::process::id()));
+    let text = r#"{"format": "overtake-perf results", "version": 1, "tool": "load", "at_s": 1, "cores": 2,
+        "measures": [{"key": "load.settle", "name": "settle", "cpu_s_per_million": -3.0}]}"#;
+    std::fs::write(&path, text).unwrap();
+    let name = path.display().to_string();
+    let (code, _, error) = perf(&["plan", "--results", &name]);
+    std::fs::remove_file(&path).unwrap();
+    assert!(code == 2 && error.contains(&name), "{code} {error}");
+    assert!(error.contains("\"load.settle\": cpu_s_per_million is -3.0"), "{error}");
+}
+
+#[test]
 fn a_missing_server_or_program_has_its_own_code() {
     let (code, _, error) = perf(&["load", "--connect", "127.0.0.1:1", "--duration", "100ms"]);
     assert!(code == 3 && error.contains("127.0.0.1:1"), "{code} {error}");

@@ -3,13 +3,27 @@
 //! Version 1. Fields may be added without a new version; a reader ignores those that it does not know. Numbers that were
 //! not measured are absent.
 
+use crate::hlog::VALUE_NS_MAX;
 use crate::table::Row;
+use core::ops::RangeInclusive;
 use serde::{Deserialize, Serialize};
 
 /// What the file says it is.
 pub const FORMAT: &str = "overtake-perf results";
 /// Version that is written, and the only one that is read.
 pub const VERSION: u32 = 1;
+
+/// What figures can be. A file may be damaged, or written by hand; a plan would take any number for a measured one. Costs
+/// are told to a thousandth, and latencies of a histogram are up to a thousandth above what was recorded.
+const SERVER_REPLICAS: RangeInclusive<f64> = 1.0..=9.0;
+const CORES: RangeInclusive<f64> = 1.0..=10_000.0;
+const PER_SECOND: RangeInclusive<f64> = 0.0..=1e12;
+const BYTES_PER_SECOND: RangeInclusive<f64> = 0.0..=1e15;
+const CPU_S_PER_MILLION: RangeInclusive<f64> = 0.001..=1e6;
+const RETRIES: RangeInclusive<f64> = 0.0..=10_000.0;
+/// The difference of two measurements, and so below nothing where memory was given back meanwhile.
+const MEMORY_BYTES_PER_MESSAGE: RangeInclusive<f64> = -1e9..=1e9;
+const LATENCY_MS: RangeInclusive<f64> = 0.0..=VALUE_NS_MAX as f64 / 1e6 * 1.001;
 
 /// One run of one tool.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -102,7 +116,11 @@ impl Results {
         let head: Head =
             serde_json::from_str(text).map_err(|error| format!("not a results file: {error}"))?;
         match (head.format.as_deref(), head.version) {
-            (Some(FORMAT), Some(VERSION)) => serde_json::from_str(text).map_err(|error| error.to_string()),
+            (Some(FORMAT), Some(VERSION)) => {
+                let results: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
+                results.check()?;
+                Ok(results)
+            }
             (Some(FORMAT), Some(version)) => {
                 Err(format!("a results file of version {version}; this tool reads version {VERSION}"))
             }
@@ -110,10 +128,45 @@ impl Results {
         }
     }
 
+    /// Refuses figures that nothing can have measured.
+    fn check(&self) -> Result<(), String> {
+        within("cores", Some(self.cores.into()), &CORES)?;
+        within("server_replicas", self.server_replicas.map(Into::into), &SERVER_REPLICAS)?;
+        for measure in &self.measures {
+            measure.check().map_err(|error| format!("measure {:?}: {error}", measure.key))?;
+        }
+        Ok(())
+    }
+
     /// The measurement with this key.
     #[must_use]
     pub fn measure(&self, key: &str) -> Option<&Measure> {
         self.measures.iter().find(|measure| measure.key == key)
+    }
+}
+
+impl Measure {
+    fn check(&self) -> Result<(), String> {
+        within("per_second", self.per_second, &PER_SECOND)?;
+        within("bytes_per_second", self.bytes_per_second, &BYTES_PER_SECOND)?;
+        within("cpu_s_per_million", self.cpu_s_per_million, &CPU_S_PER_MILLION)?;
+        within("retries", self.retries, &RETRIES)?;
+        within("memory_bytes_per_message", self.memory_bytes_per_message, &MEMORY_BYTES_PER_MESSAGE)?;
+        let Some(LatencyMs { p50, p99, p999, max }) = self.latency_ms else { return Ok(()) };
+        for (name, value) in [("p50", p50), ("p99", p99), ("p999", p999), ("max", max)] {
+            within(&format!("latency_ms.{name}"), Some(value), &LATENCY_MS)?;
+        }
+        Ok(())
+    }
+}
+
+fn within(field: &str, value: Option<f64>, possible: &RangeInclusive<f64>) -> Result<(), String> {
+    match value.filter(|value| !possible.contains(value)) {
+        None => Ok(()),
+        Some(value) => {
+            let (least, most) = (possible.start(), possible.end());
+            Err(format!("{field} is {value:?}, and cannot be: it is {least} to {most}; measure again"))
+        }
     }
 }
 
@@ -169,6 +222,47 @@ mod tests {
         assert_eq!((measure.per_second, measure.bytes_per_second), (Some(2.0), None));
         assert!((measure.latency_ms.unwrap().p99 - 2.0).abs() < 0.01);
         assert!(read.measure("other").is_none());
+    }
+
+    #[test]
+    fn figures_that_nothing_can_have_measured_are_refused_with_their_field() {
+        let mut results = results();
+        results.server_replicas = Some(3);
+        let measure = &mut results.measures[0];
+        measure.bytes_per_second = Some(8e6);
+        measure.cpu_s_per_million = Some(10.5);
+        measure.retries = Some(0.125);
+        measure.memory_bytes_per_message = Some(-0.5);
+        measure.latency_ms = Some(LatencyMs { p50: 1.5, p99: 2.5, p999: 3.5, max: 4.5 });
+        let good = results.to_json();
+        assert_eq!(Results::from_json(&good).unwrap(), results);
+        for (field, is, bad) in [
+            ("cores", "2", "0"),
+            ("server_replicas", "3", "0"),
+            ("server_replicas", "3", "4000000000"),
+            ("per_second", "2.0", "-1.0"),
+            ("per_second", "2.0", "1e300"),
+            ("bytes_per_second", "8000000.0", "-1.0"),
+            ("cpu_s_per_million", "10.5", "-1.0"),
+            ("cpu_s_per_million", "10.5", "0.0"),
+            ("cpu_s_per_million", "10.5", "1e-300"),
+            ("cpu_s_per_million", "10.5", "1e300"),
+            ("retries", "0.125", "1e300"),
+            ("retries", "0.125", "-0.1"),
+            ("memory_bytes_per_message", "-0.5", "1e300"),
+            ("latency_ms.p50", "1.5", "-1.0"),
+            ("latency_ms.p99", "2.5", "1e300"),
+            ("latency_ms.p999", "3.5", "-1.0"),
+            ("latency_ms.max", "4.5", "1e9"),
+        ] {
+            let name = field.rsplit('.').next().unwrap();
+            let text = good.replace(&format!("\"{name}\": {is}"), &format!("\"{name}\": {bad}"));
+            assert_ne!(text, good, "{field}");
+            let error = Results::from_json(&text).unwrap_err();
+            assert!(error.contains(&format!("{field} is ")) && error.contains("cannot be"), "{bad}: {error}");
+        }
+        let latest = Results::from_json(&good.replace("\"max\": 4.5", "\"max\": 3600000.5"));
+        assert!(latest.is_ok(), "an hour as a histogram rounds it");
     }
 
     #[test]

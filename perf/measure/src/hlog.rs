@@ -14,11 +14,12 @@
 //! unit of the writer's choice (a million here: nanoseconds in, milliseconds out); it is for people and not read.
 //! `histogram` is base 64 of the compressed V2 encoding. A log has any order of tags, times and legends.
 
+use crate::encoding::Encoding;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use core::fmt;
 use hdrhistogram::Histogram;
-use hdrhistogram::serialization::{Deserializer, Serializer as _, V2DeflateSerializer};
+use hdrhistogram::serialization::{Serializer as _, V2DeflateSerializer};
 use std::io::{self, Write};
 
 /// Longest value told apart, in nanoseconds; longer ones count as this.
@@ -125,7 +126,6 @@ struct Reader {
     base_ms: Option<u64>,
     server_cores: Option<u32>,
     server_replicas: Option<u32>,
-    deserializer: Deserializer,
 }
 
 impl Reader {
@@ -148,7 +148,7 @@ impl Reader {
         self.interval(line).map(Some)
     }
 
-    fn interval(&mut self, line: &str) -> Result<Interval, String> {
+    fn interval(&self, line: &str) -> Result<Interval, String> {
         let (tag, fields) = match line.strip_prefix("Tag=") {
             Some(rest) => rest.split_once(',').ok_or("nothing follows the tag")?,
             None => ("", line),
@@ -169,7 +169,7 @@ impl Reader {
             tag: tag.to_owned(),
             start_ms: self.absolute(start_ms),
             length_ms,
-            histogram: self.decode(encoded)?,
+            histogram: decode(encoded)?,
         })
     }
 
@@ -180,21 +180,14 @@ impl Reader {
             _ => start_ms,
         }
     }
+}
 
-    fn decode(&mut self, encoded: &str) -> Result<Histogram<u64>, String> {
-        let bytes = STANDARD
-            .decode(encoded)
-            .map_err(|error| format!("the histogram is not whole base 64 ({error}); is the line cut?"))?;
-        let mut input = &bytes[..];
-        let histogram = self
-            .deserializer
-            .deserialize::<u64, _>(&mut input)
-            .map_err(|error| format!("the histogram cannot be decoded: {error}"))?;
-        if !input.is_empty() {
-            return Err(format!("{} bytes follow the histogram", input.len()));
-        }
-        Ok(histogram)
-    }
+fn decode(encoded: &str) -> Result<Histogram<u64>, String> {
+    let bytes = STANDARD
+        .decode(encoded)
+        .map_err(|error| format!("the histogram is not whole base 64 ({error}); is the line cut?"))?;
+    let decoded = Encoding::new(&bytes).and_then(|encoding| encoding.decode());
+    decoded.map_err(|error| format!("the histogram cannot be decoded: {error}"))
 }
 
 /// The whole number, not 0, before the closing bracket.
@@ -353,6 +346,14 @@ mod tests {
         fails(&line.replacen("1.000", "-1", 1), "length is \"-1\"");
         fails(&line.replacen("0.000,1.000,0.000", "0,1,NaN", 1), "maximum is \"NaN\"");
         fails(&line.replacen("Tag=a", &format!("Tag={}", "x".repeat(200)), 1), "128 at most");
+        // A few bytes that ask for 50 MB of counters.
+        let mut out = Vec::new();
+        let wide = Histogram::<u64>::new_with_bounds(1, u64::MAX >> 1, 5).unwrap();
+        V2DeflateSerializer::new().serialize(&wide, &mut out).unwrap();
+        fails(
+            &format!("0,1,0,{}", STANDARD.encode(out)),
+            "it has 5 significant digits, where 4 are the most",
+        );
         fails("#[StartTime: noon]", "StartTime is \"noon\"");
         assert!(read("x", b"\xff\xfe\n").unwrap_err().to_string().contains("x, line 1: not text"));
         for empty in ["", "#only a comment\n"] {

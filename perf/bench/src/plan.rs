@@ -210,7 +210,9 @@ pub fn run(options: &PlanOptions) -> Result<Planned, String> {
                 && results.measure("load.settle").is_none()
             {
                 true => "the process of load that consumed, run with --server-pid: this one only produced",
-                false => "load or bench with --server-pid, device, or storage",
+                false => {
+                    "load (where few messages were refused) or bench with --server-pid, device, or storage"
+                }
             };
             return Err(format!("{name}: holds no figure that a plan goes by; give results of {from}"));
         }

@@ -1,6 +1,6 @@
 //! What the load tells: a line for each interval, and the table and notes at the end.
 
-use super::meter::{self, Told};
+use super::meter::{self, Counts, Told};
 use super::run::{Run, State};
 use super::{Cpu, LoadOptions, LookedUp, Verified};
 use core::fmt::Write as _;
@@ -12,6 +12,8 @@ use std::time::Duration;
 const OWN_PART_MAX: f64 = 1.0 / 3.0;
 /// Above this part of one core, its one thread is busy.
 const BUSY_MIN: f64 = 0.9;
+/// Above this part of the enqueues, what was refused used too much of the CPU time to divide it by what was not.
+const REFUSED_MAX: f64 = 0.1;
 /// Messages that were sent later than this after their time, at the 99th percentile, make latencies the tool's own.
 const LATE_NS_MAX: u64 = 2_000_000;
 
@@ -151,7 +153,7 @@ impl Report {
                     ..Row::default()
                 });
             };
-        let per_million = server.filter(|_| cycles > 0).map(|used| used * 1e6 / cycles as f64);
+        let (per_million, cost_note) = cost(server, cycles, counts);
         add("enqueue", "enqueue, due to confirmed", meter::ENQUEUE, Some(counts.confirmed), rate_over, None);
         let mut level = 0;
         while state.meter.total(meter::deliver(level)).is_some() {
@@ -215,6 +217,7 @@ impl Report {
             }
             text.push('\n');
         }
+        text += &cost_note;
         if idle {
             text += "NOTE: the processes of --server-pid did nothing: they are not the server\n";
         } else if missing {
@@ -257,6 +260,27 @@ impl Report {
         }
         Self { rows, text, violations: violations.total() }
     }
+}
+
+/// CPU seconds of the server for a million messages, and a note where that is not told.
+fn cost(server_s: Option<f64>, cycles: u64, counts: Counts) -> (Option<f64>, String) {
+    // Below a tick of its clock a process used nothing, and no message costs nothing.
+    let Some(used_s) = server_s.filter(|used| *used > 0.0 && cycles > 0) else {
+        return (None, String::new());
+    };
+    let answered = counts.confirmed + counts.refused;
+    let refused = counts.refused as f64 / answered.max(1) as f64;
+    if refused <= REFUSED_MAX {
+        return (Some(used_s * 1e6 / cycles as f64), String::new());
+    }
+    let percent = (refused * 100.0).floor();
+    (
+        None,
+        format!(
+            "NOTE: {percent} % of the enqueues were refused, which takes CPU time too: what a message costs is not known; \
+             stay below the limits of the queue to measure it\n"
+        ),
+    )
 }
 
 /// Says where the load tool itself, and not the server, may have set the figures.
@@ -327,7 +351,6 @@ fn verdict(text: &mut String, state: &State, verified: &Verified) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::meter::Counts;
 
     #[test]
     fn a_line_tells_rates_and_latencies() {
@@ -342,5 +365,17 @@ mod tests {
             line(7, &told, Some(12_345), 3),
             "    7 s  sent 1,000/s  confirmed 800/s  delivered 600/s  acked 400/s  p99 ms: enqueue 1.500 P0 12.0  backlog 12,345  VIOLATIONS 3"
         );
+    }
+
+    #[test]
+    fn what_a_message_costs_is_not_told_where_many_were_refused() {
+        let counts = |confirmed, refused| Counts { confirmed, refused, ..Counts::default() };
+        assert_eq!(cost(Some(0.5), 10_000, counts(10_000, 1_000)), (Some(50.0), String::new()));
+        let (none, note) = cost(Some(0.69), 350, counts(350, 115_550));
+        assert!(none.is_none() && note.starts_with("NOTE: 99 % of the enqueues were refused"), "{note}");
+        assert!(cost(Some(0.5), 10_000, counts(10_000, 1_200)).0.is_none());
+        for unknown in [None, Some(0.0)] {
+            assert_eq!(cost(unknown, 10_000, counts(10_000, 0)), (None, String::new()));
+        }
     }
 }

@@ -43,13 +43,12 @@ pub fn merge(logs: &[Log]) -> Result<Log, String> {
 /// one of them is a copy of the other, or was made of it, and together they would count twice.
 #[must_use]
 pub fn counted_twice(logs: &[Log]) -> Option<(usize, usize)> {
-    let mut seen: BTreeMap<(&str, u64, u64), Vec<(usize, &Interval)>> = BTreeMap::new();
+    let mut seen: BTreeMap<(&str, u64), Vec<(usize, &Interval)>> = BTreeMap::new();
     for (place, log) in logs.iter().enumerate() {
         // A single value, now and then, two processes can have in common.
         for interval in log.intervals.iter().filter(|interval| interval.histogram.len() > 1) {
-            let same = seen.entry((&interval.tag, interval.start_ms, interval.length_ms)).or_default();
-            let twice =
-                same.iter().find(|(other, was)| *other != place && was.histogram == interval.histogram);
+            let same = seen.entry((&interval.tag, interval.start_ms)).or_default();
+            let twice = same.iter().find(|(other, was)| *other != place && *was == interval);
             if let Some((other, _)) = twice {
                 return Some((*other, place));
             }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use overtake_measure::encoding::EncodedHistogram;
 use overtake_measure::hlog::{Interval, LogWriter, histogram};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -23,6 +24,7 @@ impl Folder {
         for tag in tags {
             let mut histogram = histogram();
             (1..=1_000).for_each(|n| histogram.saturating_record(n * scale * 1_000));
+            let histogram = EncodedHistogram::new(&histogram).unwrap();
             writer
                 .write(&Interval { tag: (*tag).into(), start_ms: 1_000, length_ms: 1_000, histogram })
                 .unwrap();
@@ -117,6 +119,42 @@ fn plots_are_svg_or_png_by_name() {
     assert!(std::fs::read(&png).unwrap().starts_with(b"\x89PNG"));
     let (code, _, error) = hist(&["plot", &a, "-o", &folder.path("x.pdf")]);
     assert!(code == 2 && error.contains(".svg or .png"), "{error}");
+}
+
+/// With counters laid out for each interval this log took 1 GB; its file has a few hundred KB.
+#[test]
+fn a_log_of_hours_fits_into_little_memory() {
+    let folder = Folder::new("long");
+    let (path, other) = (folder.path("long.hlog"), folder.path("other.hlog"));
+    for (path, values) in [(&path, 100), (&other, 90)] {
+        let mut writer = LogWriter::new(std::fs::File::create(path).unwrap(), &[], 1_000).unwrap();
+        let mut histogram = histogram();
+        (1..=values).for_each(|n| histogram.saturating_record(n * 100_000));
+        let histogram = EncodedHistogram::new(&histogram).unwrap();
+        for interval in 0..4_000 {
+            let tag = ["enqueue", "deliver.P0"][interval % 2].into();
+            let start_ms = 1_000 * (interval / 2) as u64;
+            let interval = Interval { tag, start_ms, length_ms: 1_000, histogram: histogram.clone() };
+            writer.write(&interval).unwrap();
+        }
+    }
+    let (merged, plot) = (folder.path("merged.hlog"), folder.path("long.svg"));
+    for arguments in [
+        ["hist", "print", &path].as_slice(),
+        &["hist", "merge", "-o", &merged, &path, &other],
+        &["hist", "compare", &path, &other],
+        &["hist", "plot", "-o", &plot, &path],
+        &["plan", "--hlog", &path],
+    ] {
+        let limited = Command::new("sh")
+            .args(["-c", "ulimit -v 300000 && exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_overtake-perf")])
+            .args(arguments)
+            .output()
+            .unwrap();
+        let error = String::from_utf8_lossy(&limited.stderr);
+        // A plan may find its load impossible; without memory there is no code at all.
+        assert!(matches!(limited.status.code(), Some(0 | 1)) && error.is_empty(), "{arguments:?}: {error}");
+    }
 }
 
 #[test]

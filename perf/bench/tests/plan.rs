@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use overtake_measure::encoding::EncodedHistogram;
 use overtake_measure::hlog::{Interval, LogWriter, histogram};
 use std::process::Command;
 
@@ -126,6 +127,7 @@ fn files_of_another_kind_lead_to_the_right_ones() {
     let mut writer = LogWriter::new(std::fs::File::create(path("consumers.hlog")).unwrap(), &[], 0).unwrap();
     let mut histogram = histogram();
     histogram.record_n(1_000, 50).unwrap();
+    let histogram = EncodedHistogram::new(&histogram).unwrap();
     writer.write(&Interval { tag: "deliver.P0".into(), start_ms: 0, length_ms: 1_000, histogram }).unwrap();
     let (code, _, error) = perf(&["plan", "--hlog", &path("consumers.hlog")]);
     assert!(code == 2 && error.contains("consumers.hlog PRODUCERS.hlog"), "{code} {error}");

@@ -2,6 +2,7 @@
 
 use crate::measure::{Cycles, Paced, Single};
 use core::fmt::Write as _;
+use overtake_measure::encoding::EncodedHistogram;
 use overtake_measure::hlog::{Interval, Log};
 use overtake_measure::plot::{Kind, Named, plot};
 use overtake_measure::results::{Measure, Results};
@@ -190,7 +191,7 @@ pub fn plot_p0(
         .filter(|outcome| outcome.strict)
         .filter_map(|outcome| {
             let paced = of(outcome).filter(|paced| paced.missing == 0 && paced.p0.count() > 0)?;
-            let histogram = paced.p0.histogram().clone();
+            let histogram = EncodedHistogram::new(paced.p0.histogram()).ok()?;
             let interval = Interval { tag: "P0".into(), start_ms: 0, length_ms: 1_000, histogram };
             Some((outcome.name.clone(), Log { intervals: vec![interval], ..Log::default() }))
         })

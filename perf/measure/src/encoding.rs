@@ -1,5 +1,8 @@
-//! The compressed V2 encoding of a histogram, checked before anything is made of it: a header of a few bytes can ask for
-//! gigabytes of counters, and a payload can be shorter or longer than it says. Nothing is counted that was not there.
+//! The compressed V2 encoding of a histogram, and histograms that stay in it: an interval of a log is a hundred bytes of it,
+//! and some 270 KB once its counters are laid out, so that a log of hours fits into memory only as it was read.
+//!
+//! It is checked before anything is made of it: a header of a few bytes can ask for gigabytes of counters, and a payload can
+//! be shorter or longer than it says. Nothing is counted that was not there.
 //!
 //! Compressed: cookie, length, and in zlib the cookie of the inner encoding, the length of its payload, an offset that is 0,
 //! digits, the lowest and the highest value, a ratio that is 1, the payload. It has one zigzag number after the other, of 1
@@ -7,6 +10,7 @@
 
 use flate2::read::ZlibDecoder;
 use hdrhistogram::Histogram;
+use hdrhistogram::serialization::{Serializer as _, V2DeflateSerializer};
 use std::io::Read as _;
 
 const COOKIE: u32 = 0x1c84_9313;
@@ -23,27 +27,26 @@ const UNIT_MAX: u32 = 40;
 /// Values of a histogram, at most: what rates and means can still be worked out of.
 pub const COUNT_MAX: u64 = 1 << 53;
 
-/// A histogram that was checked, its counters not yet laid out.
-pub struct Encoding {
-    bounds: Bounds,
-    payload: Vec<u8>,
-    /// How many values it has.
-    pub count: u64,
+/// A histogram of a log, as bytes. They were checked, and so have the values that they had then.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct EncodedHistogram {
+    bytes: Box<[u8]>,
+    count: u64,
 }
 
-impl Encoding {
+impl EncodedHistogram {
     /// Checks bytes, all of which must be the histogram; the error says what is wrong with it.
-    pub fn new(bytes: &[u8]) -> Result<Self, String> {
-        let (bounds, payload) = unpacked(bytes)?;
+    pub fn from_bytes(bytes: Vec<u8>) -> Result<Self, String> {
+        let (bounds, payload) = unpacked(&bytes)?;
         let counters = bounds.counters();
-        let (mut count, mut numbers) = (0u64, Numbers { payload: &payload, index: 0 });
+        let (mut count, mut numbers) = (0u64, Numbers { payload, at: 0, index: 0 });
         for (index, of_counter) in &mut numbers {
             if index >= counters {
                 return Err(format!("it counts past the last one of its {counters} counters"));
             }
             count = count.saturating_add(of_counter);
         }
-        if !numbers.payload.is_empty() {
+        if numbers.at < numbers.payload.len() {
             return Err("its payload is cut within a number".into());
         }
         if numbers.index > counters {
@@ -52,24 +55,65 @@ impl Encoding {
         if count > COUNT_MAX {
             return Err(format!("it counts {count} values, where {COUNT_MAX} are the most"));
         }
-        Ok(Self { bounds, payload, count })
+        Ok(Self { bytes: bytes.into_boxed_slice(), count })
+    }
+
+    /// Encodes a histogram; refuses one that [`Self::from_bytes`] would refuse.
+    pub fn new(histogram: &Histogram<u64>) -> Result<Self, String> {
+        let mut bytes = Vec::new();
+        let written = V2DeflateSerializer::new().serialize(histogram, &mut bytes);
+        written.map_err(|error| error.to_string())?;
+        Self::from_bytes(bytes)
+    }
+
+    /// The encoding.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// How many values it has.
+    #[must_use]
+    pub const fn len(&self) -> u64 {
+        self.count
+    }
+
+    /// Whether it has none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.count == 0
     }
 
     /// The values, each the least one that its counter stands for, and how often each was recorded.
-    pub fn recorded(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        let numbers = Numbers { payload: &self.payload, index: 0 };
-        numbers.filter(|(_, count)| *count > 0).map(|(index, count)| (self.bounds.value(index), count))
+    pub fn recorded(&self) -> impl Iterator<Item = (u64, u64)> + use<> {
+        let unpacked = unpacked(&self.bytes).ok().into_iter();
+        unpacked.flat_map(|(bounds, payload)| {
+            let counts = Numbers { payload, at: 0, index: 0 }.filter(|(_, count)| *count > 0);
+            counts.map(move |(index, count)| (bounds.value(index), count))
+        })
     }
 
     /// Lays out the counters.
+    ///
+    /// # Errors
+    /// Where the library cannot; what was checked it can.
     pub fn decode(&self) -> Result<Histogram<u64>, String> {
-        let Bounds { low, high, digits } = self.bounds;
+        let (Bounds { low, high, digits }, _) = unpacked(&self.bytes)?;
         let mut histogram =
             Histogram::new_with_bounds(low, high, digits).map_err(|error| error.to_string())?;
-        for (value, count) in self.recorded() {
-            histogram.record_n(value, count).map_err(|error| error.to_string())?;
-        }
+        self.add_to(&mut histogram)?;
         Ok(histogram)
+    }
+
+    /// Adds its values to a sum.
+    ///
+    /// # Errors
+    /// Where a value is larger than the sum can tell apart.
+    pub fn add_to(&self, sum: &mut Histogram<u64>) -> Result<(), String> {
+        for (value, count) in self.recorded() {
+            sum.record_n(value, count).map_err(|error| error.to_string())?;
+        }
+        Ok(())
     }
 }
 
@@ -188,18 +232,19 @@ fn head(header: &[u8; HEADER_BYTES]) -> Result<(Bounds, usize), String> {
 }
 
 /// Counters and their counts; what is no whole number at the end of the payload stays.
-struct Numbers<'a> {
-    payload: &'a [u8],
+struct Numbers {
+    payload: Vec<u8>,
+    at: usize,
     index: u64,
 }
 
-impl Iterator for Numbers<'_> {
+impl Iterator for Numbers {
     type Item = (u64, u64);
 
     fn next(&mut self) -> Option<(u64, u64)> {
         loop {
-            let (number, rest) = number(self.payload)?;
-            self.payload = rest;
+            let (number, length) = number(self.payload.get(self.at..)?)?;
+            self.at += length;
             let index = self.index;
             match u64::try_from(number) {
                 Ok(count) => {
@@ -212,8 +257,8 @@ impl Iterator for Numbers<'_> {
     }
 }
 
-/// The number at the start, and what follows it.
-fn number(bytes: &[u8]) -> Option<(i64, &[u8])> {
+/// The number at the start, and its length.
+fn number(bytes: &[u8]) -> Option<(i64, usize)> {
     let mut value = 0u64;
     for place in 0..NUMBER_BYTES_MAX {
         let byte = u64::from(*bytes.get(place)?);
@@ -221,7 +266,7 @@ fn number(bytes: &[u8]) -> Option<(i64, &[u8])> {
         value |= if last { byte } else { byte & 0x7f } << (7 * place);
         if last || byte & 0x80 == 0 {
             let signed = (value >> 1) as i64 ^ -((value & 1) as i64);
-            return Some((signed, bytes.get(place + 1..)?));
+            return Some((signed, place + 1));
         }
     }
     None
@@ -232,7 +277,7 @@ mod tests {
     use super::*;
     use flate2::Compression;
     use flate2::write::ZlibEncoder;
-    use hdrhistogram::serialization::{Serializer as _, V2DeflateSerializer, V2Serializer};
+    use hdrhistogram::serialization::V2Serializer;
     use proptest::prelude::*;
     use std::io::Write as _;
 
@@ -258,7 +303,7 @@ mod tests {
     #[track_caller]
     fn fails(plain: &[u8], says: &str) {
         for bytes in [plain, &compressed(plain)] {
-            let error = Encoding::new(bytes).err().unwrap();
+            let error = EncodedHistogram::from_bytes(bytes.to_vec()).unwrap_err();
             assert!(error.contains(says), "{error}");
         }
     }
@@ -280,14 +325,14 @@ mod tests {
     fn a_payload_has_the_length_that_it_says() {
         // Three values, of which a reader of only the first bytes would see one.
         let good = plain(1, 100, 2, &[2, 2, 2]);
-        assert_eq!(Encoding::new(&good).unwrap().count, 3);
+        assert_eq!(EncodedHistogram::from_bytes(good.clone()).unwrap().len(), 3);
         for (length, says) in [(1, "more bytes are there than the 1"), (4, "3 bytes are there of 4")] {
             let mut bad = good.clone();
             bad[7] = length;
             fails(&bad, says);
         }
         let packed = compressed(&good);
-        let error = |bytes: &[u8]| Encoding::new(bytes).err().unwrap();
+        let error = |bytes: &[u8]| EncodedHistogram::from_bytes(bytes.to_vec()).unwrap_err();
         assert!(error(&[&packed[..], &[0]].concat()).contains("more bytes are there"));
         assert!(error(&packed[..packed.len() - 1]).contains("bytes are there of"));
         fails(&plain(1, 100, 2, &[2, 0x82]), "cut within a number");
@@ -321,25 +366,23 @@ mod tests {
             values.iter().for_each(|(value, count)| histogram.saturating_record_n(*value, *count));
             let mut plain = Vec::new();
             V2Serializer::new().serialize(&histogram, &mut plain).unwrap();
-            let mut packed = Vec::new();
-            V2DeflateSerializer::new().serialize(&histogram, &mut packed).unwrap();
-            for bytes in [plain, packed] {
-                let encoding = Encoding::new(&bytes).unwrap();
-                prop_assert_eq!(encoding.count, histogram.len());
-                prop_assert_eq!(encoding.bounds.counters(), histogram.distinct_values() as u64);
+            let encoded = [EncodedHistogram::from_bytes(plain).unwrap(), EncodedHistogram::new(&histogram).unwrap()];
+            for encoded in encoded {
+                prop_assert_eq!((encoded.len(), encoded.is_empty()), (histogram.len(), histogram.is_empty()));
+                prop_assert_eq!(unpacked(encoded.as_bytes()).unwrap().0.counters(), histogram.distinct_values() as u64);
                 let told: Vec<_> = histogram
                     .iter_recorded()
                     .map(|at| (histogram.lowest_equivalent(at.value_iterated_to()), at.count_at_value()))
                     .collect();
-                prop_assert_eq!(encoding.recorded().collect::<Vec<_>>(), told);
-                prop_assert_eq!(encoding.decode().unwrap(), histogram.clone());
+                prop_assert_eq!(encoded.recorded().collect::<Vec<_>>(), told);
+                prop_assert_eq!(encoded.decode().unwrap(), histogram.clone());
             }
         }
 
         #[test]
         fn no_bytes_make_it_panic(payload in proptest::collection::vec(any::<u8>(), 0..60), low: u64, high: u64, digits in 0u32..6) {
-            if let Ok(encoding) = Encoding::new(&plain(low, high, digits, &payload)) {
-                prop_assert_eq!(encoding.decode().unwrap().len(), encoding.count);
+            if let Ok(encoded) = EncodedHistogram::from_bytes(plain(low, high, digits, &payload)) {
+                prop_assert_eq!(encoded.decode().unwrap().len(), encoded.len());
             }
         }
     }

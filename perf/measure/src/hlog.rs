@@ -14,12 +14,12 @@
 //! unit of the writer's choice (a million here: nanoseconds in, milliseconds out); it is for people and not read.
 //! `histogram` is base 64 of the compressed V2 encoding. A log has any order of tags, times and legends.
 
-use crate::encoding::Encoding;
+use crate::encoding::EncodedHistogram;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use core::fmt;
 use hdrhistogram::Histogram;
-use hdrhistogram::serialization::{Serializer as _, V2DeflateSerializer};
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 
 /// Longest value told apart, in nanoseconds; longer ones count as this.
@@ -34,6 +34,8 @@ const YEAR_MS: u64 = 365 * 86_400_000;
 const TIME_S_MAX: f64 = 3.3e10;
 /// Longest tag.
 const TAG_BYTES_MAX: usize = 128;
+/// Most tags of a log: each of them has its own sum, and no tool measures as many operations.
+const TAGS_MAX: usize = 256;
 
 /// An empty histogram of nanoseconds.
 #[must_use]
@@ -52,8 +54,8 @@ pub struct Interval {
     pub start_ms: u64,
     /// How long it was.
     pub length_ms: u64,
-    /// The values.
-    pub histogram: Histogram<u64>,
+    /// The values, encoded: a log has many intervals.
+    pub histogram: EncodedHistogram,
 }
 
 impl Interval {
@@ -102,10 +104,17 @@ pub fn read(file: &str, bytes: &[u8]) -> Result<Log, LogError> {
     let error = |line, what: String| LogError { file: file.to_owned(), line, what };
     let mut reader = Reader::default();
     let mut log = Log::default();
+    let mut tags = BTreeSet::new();
     for (number, line) in (1..).zip(bytes.split(|byte| *byte == b'\n')) {
         let line = core::str::from_utf8(line)
             .map_err(|_| error(number, "not text: is this a histogram log?".into()))?;
         if let Some(interval) = reader.line(line.trim()).map_err(|what| error(number, what))? {
+            if !tags.contains(&interval.tag) {
+                tags.insert(interval.tag.clone());
+            }
+            if tags.len() > TAGS_MAX {
+                return Err(error(number, format!("more than {TAGS_MAX} different tags: is this one log?")));
+            }
             log.intervals.push(interval);
         }
     }
@@ -182,12 +191,11 @@ impl Reader {
     }
 }
 
-fn decode(encoded: &str) -> Result<Histogram<u64>, String> {
+fn decode(encoded: &str) -> Result<EncodedHistogram, String> {
     let bytes = STANDARD
         .decode(encoded)
         .map_err(|error| format!("the histogram is not whole base 64 ({error}); is the line cut?"))?;
-    let decoded = Encoding::new(&bytes).and_then(|encoding| encoding.decode());
-    decoded.map_err(|error| format!("the histogram cannot be decoded: {error}"))
+    EncodedHistogram::from_bytes(bytes).map_err(|error| format!("the histogram cannot be decoded: {error}"))
 }
 
 /// The whole number, not 0, before the closing bracket.
@@ -225,7 +233,6 @@ pub fn server_comments(cores: Option<u32>, replicas: Option<u32>) -> Vec<String>
 /// Writes a log.
 pub struct LogWriter<W> {
     out: W,
-    serializer: V2DeflateSerializer,
 }
 
 impl<W: Write> LogWriter<W> {
@@ -240,20 +247,18 @@ impl<W: Write> LogWriter<W> {
             out,
             "\"StartTimestamp\",\"Interval_Length\",\"Interval_Max\",\"Interval_Compressed_Histogram\""
         )?;
-        Ok(Self { out, serializer: V2DeflateSerializer::new() })
+        Ok(Self { out })
     }
 
     /// Writes one interval. Characters that a tag cannot hold become `_`.
     pub fn write(&mut self, interval: &Interval) -> io::Result<()> {
-        let mut encoded = Vec::new();
-        self.serializer.serialize(&interval.histogram, &mut encoded).map_err(io::Error::other)?;
         if !interval.tag.is_empty() {
             let kept = |c: char| if c == ',' || c.is_whitespace() || c.is_control() { '_' } else { c };
             write!(self.out, "Tag={},", interval.tag.chars().map(kept).collect::<String>())?;
         }
-        let maximum = interval.histogram.max() as f64 / MAXIMUM_DIVISOR;
+        let maximum = interval.histogram.decode().map_err(io::Error::other)?.max() as f64 / MAXIMUM_DIVISOR;
         let (start, length) = (decimal(interval.start_ms), decimal(interval.length_ms));
-        writeln!(self.out, "{start},{length},{maximum:.3},{}", STANDARD.encode(encoded))
+        writeln!(self.out, "{start},{length},{maximum:.3},{}", STANDARD.encode(interval.histogram.as_bytes()))
     }
 
     /// Hands on what is buffered.
@@ -270,11 +275,17 @@ fn decimal(ms: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hdrhistogram::serialization::{Serializer as _, V2DeflateSerializer};
 
     fn interval(tag: &str, start_ms: u64, values: &[u64]) -> Interval {
         let mut histogram = histogram();
         values.iter().for_each(|value| histogram.saturating_record(*value));
-        Interval { tag: tag.into(), start_ms, length_ms: 1_000, histogram }
+        Interval {
+            tag: tag.into(),
+            start_ms,
+            length_ms: 1_000,
+            histogram: EncodedHistogram::new(&histogram).unwrap(),
+        }
     }
 
     fn written(intervals: &[Interval]) -> String {
@@ -312,6 +323,17 @@ mod tests {
     fn a_tag_cannot_break_a_line() {
         let text = written(&[interval("a,b c\nd", 0, &[1])]);
         assert_eq!(read("x", text.as_bytes()).unwrap().intervals[0].tag, "a_b_c_d");
+    }
+
+    #[test]
+    fn more_tags_than_anybody_measures_are_refused() {
+        let log = |tags: usize| {
+            let intervals: Vec<_> = (0..tags).map(|tag| interval(&tag.to_string(), 0, &[1])).collect();
+            read("x", written(&intervals).as_bytes())
+        };
+        assert_eq!(log(TAGS_MAX).unwrap().intervals.len(), TAGS_MAX);
+        let error = log(TAGS_MAX + 1).unwrap_err();
+        assert!(error.line == 5 + TAGS_MAX + 1 && error.what.contains("different tags"), "{error}");
     }
 
     #[test]

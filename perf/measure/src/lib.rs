@@ -2,7 +2,7 @@
 //! files and capacity plans. Bytes go in, bytes and text come out.
 
 pub mod chart;
-mod encoding;
+pub mod encoding;
 pub mod hlog;
 pub mod merge;
 pub mod plan;

@@ -1,8 +1,8 @@
 //! Logs of several processes, or of several runs, made into one.
 
+use crate::encoding::EncodedHistogram;
 use crate::hlog::{Interval, Log};
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 
 /// Adds intervals of the same tag that started in the same span of time, as long as the longest interval of all logs, and
 /// sorts them by time and tag. Nothing is lost: the counts of what comes out are those of what went in.
@@ -13,27 +13,14 @@ pub fn merge(logs: &[Log]) -> Result<Log, String> {
     let all = || logs.iter().flat_map(|log| &log.intervals);
     let span_ms = all().map(|interval| interval.length_ms).max().unwrap_or(0).max(1);
     let first_ms = all().map(|interval| interval.start_ms).min().unwrap_or(0);
-    let mut merged: BTreeMap<(u64, &str), Interval> = BTreeMap::new();
+    let mut spans: BTreeMap<(u64, &str), Vec<&Interval>> = BTreeMap::new();
     for interval in all() {
         // Processes do not start in the same millisecond: what starts within half a span of another belongs to it.
         let span = (interval.start_ms - first_ms + span_ms / 2) / span_ms;
-        match merged.entry((span, &interval.tag)) {
-            Entry::Vacant(entry) => {
-                entry.insert(interval.clone());
-            }
-            Entry::Occupied(mut entry) => {
-                let sum = entry.get_mut();
-                let end_ms = sum.end_ms().max(interval.end_ms());
-                sum.start_ms = sum.start_ms.min(interval.start_ms);
-                sum.length_ms = end_ms - sum.start_ms;
-                sum.histogram.add(&interval.histogram).map_err(|error| {
-                    format!("intervals of tag {:?} cannot be added: {error}", interval.tag)
-                })?;
-            }
-        }
+        spans.entry((span, &interval.tag)).or_default().push(interval);
     }
     Ok(Log {
-        intervals: merged.into_values().collect(),
+        intervals: spans.into_values().map(|span| added(&span)).collect::<Result<_, _>>()?,
         server_cores: agreed(logs, |log| log.server_cores),
         server_replicas: agreed(logs, |log| log.server_replicas),
     })
@@ -56,6 +43,25 @@ pub fn counted_twice(logs: &[Log]) -> Option<(usize, usize)> {
         }
     }
     None
+}
+
+/// One interval out of those of the same tag and span, whose counters alone are laid out meanwhile.
+fn added(span: &[&Interval]) -> Result<Interval, String> {
+    let (first, others) = span.split_first().ok_or("a span of time without intervals")?;
+    let mut sum = Interval::clone(first);
+    if others.is_empty() {
+        return Ok(sum);
+    }
+    let failed = |error| format!("intervals of tag {:?} cannot be added: {error}", first.tag);
+    let mut histogram = first.histogram.decode().map_err(failed)?;
+    for interval in others {
+        let end_ms = sum.end_ms().max(interval.end_ms());
+        sum.start_ms = sum.start_ms.min(interval.start_ms);
+        sum.length_ms = end_ms - sum.start_ms;
+        interval.histogram.add_to(&mut histogram).map_err(failed)?;
+    }
+    sum.histogram = EncodedHistogram::new(&histogram).map_err(failed)?;
+    Ok(sum)
 }
 
 /// Processes that load the same server say the same of it; what they do not agree on is not known.
@@ -85,6 +91,7 @@ mod tests {
         let intervals = tags.iter().zip(0..).map(|(tag, number)| {
             let mut histogram = histogram();
             histogram.saturating_record(1_000 * (number + 1));
+            let histogram = EncodedHistogram::new(&histogram).unwrap();
             Interval { tag: (*tag).into(), start_ms: start_ms + 1_000 * number, length_ms: 1_000, histogram }
         });
         Log { intervals: intervals.collect(), ..Log::default() }
@@ -113,7 +120,9 @@ mod tests {
     fn what_would_count_twice_is_found() {
         let many = |start_ms: u64, values: u64| {
             let mut log = log(start_ms, &["a", "b"]);
-            (0..values).for_each(|value| log.intervals[1].histogram.saturating_record(value * 1_000));
+            let mut histogram = log.intervals[1].histogram.decode().unwrap();
+            (0..values).for_each(|value| histogram.saturating_record(value * 1_000));
+            log.intervals[1].histogram = EncodedHistogram::new(&histogram).unwrap();
             log
         };
         assert_eq!(counted_twice(&[many(0, 9), many(0, 8), many(0, 9)]), Some((0, 2)));

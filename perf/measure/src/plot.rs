@@ -2,6 +2,7 @@
 //! top of each other.
 
 use crate::chart::{Anchor, Color, Letters, Picture, Shape};
+use crate::encoding::EncodedHistogram;
 use crate::hlog::Log;
 use crate::summary::{name_of, totals};
 use hdrhistogram::Histogram;
@@ -116,14 +117,12 @@ fn lines(logs: &[Named<'_>], kind: Kind) -> Result<Vec<Line>, String> {
             let Some(total) = totals.get(*tag) else { continue };
             let parts = match kind {
                 Kind::Percentiles => by_percentile(&total.histogram),
-                Kind::OverTime(percentile) => {
-                    let value =
-                        |values: &Histogram<u64>, _| values.value_at_percentile(percentile) as f64 / 1e6;
-                    over_time(named.log, tag, None, value)
-                }
-                Kind::Rate => {
-                    over_time(named.log, tag, Some(0.0), |values, length_s| values.len() as f64 / length_s)
-                }
+                Kind::OverTime(percentile) => over_time(named.log, tag, None, |values, _| {
+                    Ok(values.decode()?.value_at_percentile(percentile) as f64 / 1e6)
+                })?,
+                Kind::Rate => over_time(named.log, tag, Some(0.0), |values, length_s| {
+                    Ok(values.len() as f64 / length_s)
+                })?,
             };
             let name = match logs.len() {
                 1 => name_of(tag),
@@ -162,8 +161,8 @@ fn over_time(
     log: &Log,
     tag: &str,
     nothing: Option<f64>,
-    value: impl Fn(&Histogram<u64>, f64) -> f64,
-) -> Vec<Vec<(f64, f64)>> {
+    value: impl Fn(&EncodedHistogram, f64) -> Result<f64, String>,
+) -> Result<Vec<Vec<(f64, f64)>>, String> {
     let start_ms = log.intervals.iter().map(|interval| interval.start_ms).min().unwrap_or(0);
     let of_tag = log.intervals.iter().filter(|i| i.tag == tag && !i.histogram.is_empty() && i.length_ms > 0);
     let mut of_tag: Vec<_> = of_tag.collect();
@@ -185,10 +184,10 @@ fn over_time(
         }
         end_ms = end_ms.max(interval.end_ms());
         let middle_s = seconds(interval.start_ms) + interval.length_ms as f64 / 2e3;
-        let point = (middle_s, value(&interval.histogram, interval.length_ms as f64 / 1e3));
+        let point = (middle_s, value(&interval.histogram, interval.length_ms as f64 / 1e3)?);
         parts.last_mut().into_iter().for_each(|part| part.push(point));
     }
-    parts
+    Ok(parts)
 }
 
 fn axes(lines: &[Line], kind: Kind) -> (String, Axis, Axis) {
@@ -328,7 +327,7 @@ mod tests {
                     tag: (*tag).into(),
                     start_ms: second * 1_000,
                     length_ms: 1_000,
-                    histogram,
+                    histogram: EncodedHistogram::new(&histogram).unwrap(),
                 });
             }
         }

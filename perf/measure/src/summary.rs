@@ -39,7 +39,7 @@ pub fn totals(log: &Log) -> Result<BTreeMap<String, Total>, String> {
         let total = totals.entry(interval.tag.clone()).or_insert_with(empty);
         total.start_ms = total.start_ms.min(start_ms);
         total.end_ms = total.end_ms.max(end_ms);
-        let added = total.histogram.add(&interval.histogram);
+        let added = interval.histogram.add_to(&mut total.histogram);
         added.map_err(|error| format!("intervals of tag {:?} cannot be added: {error}", interval.tag))?;
     }
     Ok(totals)
@@ -92,6 +92,7 @@ pub fn render(totals: &BTreeMap<String, Total>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::encoding::EncodedHistogram;
     use crate::hlog::Interval;
 
     #[test]
@@ -107,6 +108,7 @@ mod tests {
         let interval = |tag: &str, start_ms, values: core::ops::Range<u64>| {
             let mut histogram = histogram();
             values.for_each(|ms| histogram.saturating_record(ms * 1_000_000));
+            let histogram = EncodedHistogram::new(&histogram).unwrap();
             Interval { tag: tag.into(), start_ms, length_ms: 500, histogram }
         };
         let log = Log {

@@ -1,6 +1,7 @@
 //! What is measured while the load runs: counts, and latencies by operation and level, for each interval and in total.
 
 use hdrhistogram::Histogram;
+use overtake_measure::encoding::EncodedHistogram;
 use overtake_measure::hlog::{Interval, LogWriter, histogram};
 use std::io::{self, Write};
 
@@ -131,7 +132,8 @@ impl Meter {
             p99_ns.push((tagged.name.clone(), tagged.interval.value_at_quantile(0.99)));
             tagged.total.add(&tagged.interval).map_err(io::Error::other)?;
             if let Some(log) = &mut self.log {
-                let (tag, histogram) = (tagged.name.clone(), tagged.interval.clone());
+                let tag = tagged.name.clone();
+                let histogram = EncodedHistogram::new(&tagged.interval).map_err(io::Error::other)?;
                 log.write(&Interval { tag, start_ms: self.since_ms, length_ms, histogram })?;
             }
             tagged.interval.reset();

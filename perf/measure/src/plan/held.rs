@@ -4,6 +4,7 @@
 //! each stretch is judged as a whole: a stall is in the stretch in which it happened, and the interval in which everything
 //! catches up is no higher rate. A closed loop has one rate by nature: all of it is one stretch.
 
+use crate::encoding::EncodedHistogram;
 use crate::hlog::{Interval, Log, histogram};
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
@@ -307,10 +308,10 @@ impl Rate {
     }
 }
 
-fn add(sum: &mut Histogram<u64>, values: &Histogram<u64>) {
+fn add(sum: &mut Histogram<u64>, values: &EncodedHistogram) {
     // All values of a log fit the bounds that every histogram of ours has; others are clamped to them.
-    for value in values.iter_recorded() {
-        sum.saturating_record_n(value.value_iterated_to(), value.count_at_value());
+    for (value, count) in values.recorded() {
+        sum.saturating_record_n(value, count);
     }
 }
 

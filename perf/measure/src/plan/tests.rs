@@ -1,6 +1,7 @@
 //! The table of the design, line by line; and what becomes of a plan when its load or its hardware changes.
 
 use super::*;
+use crate::encoding::EncodedHistogram;
 use crate::hlog::{Interval, Log, histogram};
 use crate::results::{LatencyMs, Measure, Results};
 
@@ -403,6 +404,7 @@ type Second = (u64, u64, u64, u64);
 fn recorded(tag: &str, start_ms: u64, count: u64, ms: u64) -> Interval {
     let mut histogram = histogram();
     histogram.record_n(ms * 1_000_000, count).unwrap();
+    let histogram = EncodedHistogram::new(&histogram).unwrap();
     Interval { tag: tag.into(), start_ms, length_ms: 1_000, histogram }
 }
 

@@ -108,8 +108,11 @@ impl EncodedHistogram {
     /// Adds its values to a sum.
     ///
     /// # Errors
-    /// Where a value is larger than the sum can tell apart.
+    /// Where a value is larger than the sum can tell apart, or where there are more values than can be worked with.
     pub fn add_to(&self, sum: &mut Histogram<u64>) -> Result<(), String> {
+        if sum.len().saturating_add(self.count) > COUNT_MAX {
+            return Err(format!("they count more than {COUNT_MAX} values; are they of one test?"));
+        }
         for (value, count) in self.recorded() {
             sum.record_n(value, count).map_err(|error| error.to_string())?;
         }
@@ -352,6 +355,17 @@ mod tests {
         );
         // 256 counters of nothing are all of them; then one more.
         fails(&plain(1, 100, 2, &[0xff, 0x03, 2]), "counts past the last one of its 256");
+    }
+
+    #[test]
+    fn sums_do_not_overflow() {
+        let mut half = Histogram::<u64>::new_with_bounds(1, 100, 2).unwrap();
+        half.record_n(7, COUNT_MAX / 2).unwrap();
+        let encoded = EncodedHistogram::new(&half).unwrap();
+        encoded.add_to(&mut half).unwrap();
+        assert_eq!(half.len(), COUNT_MAX);
+        assert!(encoded.add_to(&mut half).unwrap_err().contains("more than 9007199254740992 values"));
+        assert_eq!(half.len(), COUNT_MAX);
     }
 
     proptest! {

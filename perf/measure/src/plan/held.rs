@@ -55,6 +55,8 @@ pub struct Sustained {
     pub enqueue_p99: P99,
     /// The same of P0, where it was measured.
     pub p0_p99: Option<P99>,
+    /// How late the load tool itself was, where the log says so: the latencies contain it.
+    pub late_p99: Option<P99>,
     /// The lowest rate that did not hold, and why. None: the limit of the test was seen, not that of the machine.
     pub missed: Option<(f64, Missed)>,
     /// The highest rate above that one that held again: something disturbed the test, or the machine holds it by chance.
@@ -131,6 +133,7 @@ struct Slot<'a> {
     /// Those that lie mostly in it.
     enqueue: Vec<&'a Interval>,
     p0: Vec<&'a Interval>,
+    late: Vec<&'a Interval>,
 }
 
 /// A stretch of one rate.
@@ -203,6 +206,7 @@ fn slots(log: &Log) -> Option<(f64, BTreeMap<u64, Slot<'_>>)> {
         match interval.tag.as_str() {
             ENQUEUE => middle.enqueue.push(interval),
             P0 => middle.p0.push(interval),
+            DUE => middle.late.push(interval),
             _ => {}
         }
     }
@@ -268,15 +272,17 @@ struct Rate {
     per_second: f64,
     enqueue: Histogram<u64>,
     p0: Histogram<u64>,
+    late: Histogram<u64>,
     missed: Option<Missed>,
 }
 
 impl Rate {
     fn new(stretches: &[Stretch<'_>], targets: Targets) -> Self {
-        let (mut enqueue, mut p0) = (histogram(), histogram());
+        let (mut enqueue, mut p0, mut late) = (histogram(), histogram(), histogram());
         for slot in stretches.iter().flat_map(|stretch| &stretch.slots) {
             slot.enqueue.iter().for_each(|interval| add(&mut enqueue, &interval.histogram));
             slot.p0.iter().for_each(|interval| add(&mut p0, &interval.histogram));
+            slot.late.iter().for_each(|interval| add(&mut late, &interval.histogram));
         }
         let seconds = stretches.iter().map(|stretch| stretch.seconds).sum::<f64>().max(1e-3);
         let sum =
@@ -300,12 +306,13 @@ impl Rate {
         } else {
             None
         };
-        Self { per_second: came, enqueue, p0, missed }
+        Self { per_second: came, enqueue, p0, late, missed }
     }
+}
 
-    fn p0_p99(&self) -> Option<P99> {
-        (!self.p0.is_empty()).then(|| P99::of(&self.p0))
-    }
+/// None of nothing.
+fn some_p99(values: &Histogram<u64>) -> Option<P99> {
+    (!values.is_empty()).then(|| P99::of(values))
 }
 
 fn add(sum: &mut Histogram<u64>, values: &EncodedHistogram) {
@@ -364,7 +371,8 @@ pub fn sustained(name: &str, log: &Log, measured: Measured, targets: Targets) ->
         server_replicas: Origin::known(measured.replicas, log.server_replicas, 1),
         per_second: best.map(|rate| rate.per_second),
         enqueue_p99: P99::of(&told.enqueue),
-        p0_p99: told.p0_p99(),
+        p0_p99: some_p99(&told.p0),
+        late_p99: some_p99(&told.late),
         missed: rates.get(held).and_then(|rate| Some((rate.per_second, rate.missed?))),
         held_above: rates.iter().skip(held).rfind(|rate| rate.missed.is_none()).map(|rate| rate.per_second),
     })

@@ -143,6 +143,15 @@ impl Sizing<'_> {
                 _ => {}
             }
         }
+        if given.is_none()
+            && nodes > NODES_MAX as u128
+            && needs.iter().all(|need| need.nodes <= Some(NODES_MAX as u128))
+        {
+            plan.impossible.push(format!(
+                "zones: whole {zones} zones make it {} nodes, and a cluster has {NODES_MAX} at most",
+                plain(nodes)
+            ));
+        }
         self.copies(nodes, plan);
         nodes
     }

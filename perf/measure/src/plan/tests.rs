@@ -270,6 +270,7 @@ fn what_cannot_be_is_refused_with_the_resource_that_rules_it_out() {
         &measured(),
         "replicas: 3 of them need as many nodes, not 2",
     );
+    refused(&Load { zones: 65, ..load.clone() }, some, &measured(), "zones: whole 65 zones make it 65 nodes");
     refused(&Load { zones: 2, ..load.clone() }, some, &measured(), "zones: with three replicas in 2 zones");
     refused(&Load { replicas: 1, ..load.clone() }, some, &measured(), "zones: with one replica in 3 zones");
     // A disk that is too slow for the latencies, whatever it takes in a second.
@@ -603,6 +604,18 @@ fn logs_of_several_processes_are_paired_by_overlap() {
     let quick = quick.unwrap();
     assert!(quick.per_second.is_some_and(|rate| (rate - 2_000.0).abs() < 1.0), "{quick:?}");
     assert!(quick.p0_p99.is_some_and(|p99| p99.values > 35_000), "{quick:?}");
+}
+
+#[test]
+fn a_load_tool_that_was_late_is_told() {
+    let mut log = log(&[(1_000, 4)]);
+    let told = |log: &Log| {
+        planned(&Load::default(), &Hardware { sustained: vec![found(log)], ..measured() }).render()
+    };
+    assert!(!told(&log).contains("was in time"));
+    let late = log.intervals.iter_mut().find(|interval| interval.tag == "send.late").unwrap();
+    *late = recorded("send.late", 0, 1_000, 3);
+    assert!(told(&log).contains("of a.hlog was sent 3"), "{}", told(&log));
 }
 
 #[test]

@@ -4,6 +4,9 @@ use super::super::held::{Missed, Origin, P99, Sustained};
 use super::cpu::{FOLLOWER_PERCENT, of_replicas};
 use super::{Exact, NODES_MAX, Need, Plan, Sizing, line, rate};
 
+/// A load tool that was later than this with one message in a hundred made the latencies its own.
+const LATE_MS_MAX: f64 = 2.0;
+
 /// A rate of the measured server as that of a core of the planned cluster: replication is work that a server by itself does
 /// not have.
 fn of_core(all: &Sizing<'_>, sustained: &Sustained, per_second: f64) -> Exact {
@@ -77,6 +80,16 @@ fn why(missed: Missed) -> String {
     }
 }
 
+/// The cores of a measured server, and who says so.
+fn cores_told(cores: u128, from: Origin) -> String {
+    let from = match from {
+        Origin::Given => "as --measured-cores says",
+        Origin::File => "as the log says",
+        Origin::Assumed => "assumed",
+    };
+    format!("{cores} {} ({from})", if cores == 1 { "core" } else { "cores" })
+}
+
 pub(super) fn head_room(all: &Sizing<'_>, nodes: u128, plan: &mut Plan) {
     for sustained in &all.hardware.sustained {
         of_log(all, nodes, sustained, plan);
@@ -112,6 +125,13 @@ fn of_log(all: &Sizing<'_>, nodes: u128, sustained: &Sustained, plan: &mut Plan)
              repeat it"
         ));
     }
+    if let Some(late) = sustained.late_p99.filter(|late| late.ms > LATE_MS_MAX) {
+        plan.assumptions.push(format!(
+            "that the load tool was in time: one in a hundred of the messages of {name} was sent {} ms late or more, which \
+             its latencies contain; run it on a machine of its own",
+            Exact::measured(late.ms)
+        ));
+    }
     let p0 = sustained.p0_p99.map_or_else(String::new, |p99| format!(", P0 {}", told(p99)));
     let p99 = format!("{name}: p99 enqueue {}{p0}", told(sustained.enqueue_p99));
     let Some(per_second) = sustained.per_second else {
@@ -120,7 +140,11 @@ fn of_log(all: &Sizing<'_>, nodes: u128, sustained: &Sustained, plan: &mut Plan)
         });
         let wanted = format!("wanted at most {} ms and {} ms", targets.enqueue_ms, targets.p0_ms);
         plan.sizing.push(line("held at p99", format!("{p99}; {wanted}{reason}"), "no rate"));
-        plan.sizing.push(line("head-room at p99", format!("{name} shows no rate that held"), "not known"));
+        plan.sizing.push(line(
+            "head-room at p99",
+            format!("no rate of {name} held / {}", cores_told(cores, cores_from)),
+            "not known",
+        ));
         let Some((lowest, _)) = sustained.missed else { return };
         let lowest_told = rate(Exact::measured(lowest), 3);
         plan.assumptions.push(match refutes(all, sustained) {
@@ -152,18 +176,9 @@ fn of_log(all: &Sizing<'_>, nodes: u128, sustained: &Sustained, plan: &mut Plan)
         ));
     }
     let alone = Exact::measured(per_second).over(Exact::whole(cores.max(1)));
-    let from = match cores_from {
-        Origin::Given => "as --measured-cores says",
-        Origin::File => "as the log says",
-        Origin::Assumed => "assumed",
-    };
     plan.sizing.push(line(
         "held by a core",
-        format!(
-            "{}/s / {cores} {} ({from})",
-            rate(Exact::measured(per_second), 3),
-            if cores == 1 { "core" } else { "cores" }
-        ),
+        format!("{}/s / {}", rate(Exact::measured(per_second), 3), cores_told(cores, cores_from)),
         format!("{}/s", rate(alone, 3)),
     ));
     let held = of_core(all, sustained, per_second);

@@ -211,7 +211,7 @@ pub fn run(options: &PlanOptions) -> Result<Planned, String> {
             {
                 true => "the process of load that consumed, run with --server-pid: this one only produced",
                 false => {
-                    "load (where few messages were refused) or bench with --server-pid, device, or storage"
+                    "load or bench with --server-pid (of which hardly anything was refused), device, or storage"
                 }
             };
             return Err(format!("{name}: holds no figure that a plan goes by; give results of {from}"));

@@ -9,6 +9,7 @@ use overtake_e2e::shape::count;
 use overtake_perf::hist::{self, HistOptions};
 use overtake_perf::load::{LoadOptions, Outcome, run};
 use overtake_perf::plan::{self, PlanOptions};
+use std::thread::JoinHandle;
 
 #[derive(Parser)]
 struct Arguments {
@@ -31,8 +32,17 @@ struct Plan {
 /// Runs `load` with these flags to its end.
 #[track_caller]
 fn load(server: &Server, flags: &str) -> Outcome {
-    let connect = server.quic().to_string();
-    let arguments = ["load", "--connect", &connect].into_iter().chain(flags.split_whitespace());
+    load_at(&server.quic().to_string(), flags)
+}
+
+/// The same, beside what the test does.
+fn loading(server: &Server, flags: &str) -> JoinHandle<Outcome> {
+    let (connect, flags) = (server.quic().to_string(), flags.to_owned());
+    std::thread::spawn(move || load_at(&connect, &flags))
+}
+
+fn load_at(connect: &str, flags: &str) -> Outcome {
+    let arguments = ["load", "--connect", connect].into_iter().chain(flags.split_whitespace());
     let options = Arguments::parse_from(arguments).options;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let outcome = runtime
@@ -75,13 +85,7 @@ fn a_closed_loop_and_a_separate_consumer_work() {
 #[test]
 fn a_producer_tells_what_others_took_from_what_is_lost() {
     let server = Server::start();
-    let connect = server.quic().to_string();
-    let consuming = std::thread::spawn(move || {
-        let arguments = ["load", "--connect", &connect, "--consume", "--duration", "3s"];
-        let options = Arguments::parse_from(arguments).options;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        runtime.block_on(run(&options, &mut |line| eprintln!("{line}"))).expect("it consumes")
-    });
+    let consuming = loading(&server, "--consume --duration 3s");
     let made = load(&server, "--produce --rate 200 --duration 1s");
     assert_eq!(made.violations, 0, "{}", made.text);
     assert!(made.text.contains("were taken by other processes"), "{}", made.text);
@@ -92,20 +96,8 @@ fn a_producer_tells_what_others_took_from_what_is_lost() {
 #[test]
 fn two_runs_may_share_a_queue() {
     let server = Server::start();
-    let runs: Vec<_> = (1..=2)
-        .map(|seed| {
-            let (connect, seed) = (server.quic().to_string(), seed.to_string());
-            std::thread::spawn(move || {
-                let arguments =
-                    ["load", "--connect", &connect, "--rate", "300", "--duration", "2s", "--seed", &seed];
-                let drain = ["--drain", "3s"];
-                let options = Arguments::parse_from(arguments.iter().chain(&drain)).options;
-                let runtime =
-                    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-                runtime.block_on(run(&options, &mut |line| eprintln!("{line}"))).expect("it runs")
-            })
-        })
-        .collect();
+    let flags = |seed| format!("--rate 300 --duration 2s --drain 3s --seed {seed}");
+    let runs = [1, 2].map(|seed| loading(&server, &flags(seed)));
     for run in runs {
         let outcome = run.join().expect("it ends");
         assert_eq!(outcome.violations, 0, "{}", outcome.text);
@@ -116,16 +108,7 @@ fn two_runs_may_share_a_queue() {
 #[test]
 fn a_server_that_is_killed_under_load_loses_nothing() {
     let mut server = Server::start();
-    let connect = server.quic().to_string();
-    let loading = std::thread::spawn(move || {
-        let arguments =
-            ["load", "--connect", &connect, "--rate", "500", "--duration", "3s", "--lease-s", "2"];
-        let options = Arguments::parse_from(arguments).options;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        runtime
-            .block_on(run(&options, &mut |line| eprintln!("{line}")))
-            .expect("load goes on after the restart")
-    });
+    let loading = loading(&server, "--rate 500 --duration 3s --lease-s 2");
     // Until some of it is there.
     overtake_e2e::eventually("messages arrive", || {
         let reply = server.client().try_call("GET", "/v1/queues/load/stats", &[], None).ok()?;
@@ -134,7 +117,6 @@ fn a_server_that_is_killed_under_load_loses_nothing() {
     server.kill();
     server.start_again();
     let outcome = loading.join().expect("load ends");
-    assert!(outcome.failed.is_none(), "{outcome:?}");
     assert_eq!(outcome.violations, 0, "{}", outcome.text);
     assert!(outcome.text.contains("sent 1,500, confirmed 1,500, "), "{}", outcome.text);
     let stats = server.queue("load").stats();

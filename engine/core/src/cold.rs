@@ -120,30 +120,32 @@ struct Blocked {
     caller: Caller,
     shard: ShardId,
     request: ShardRequest,
+    /// The messages that it asks for, where it names them.
+    wanted: Option<BTreeSet<MessageId>>,
     loaded: Loaded,
     wait: Wait,
+}
+
+/// The messages that a request looks for in runs by their ids; none where it looks at all of them.
+fn wanted(request: &ShardRequest) -> Option<BTreeSet<MessageId>> {
+    match request {
+        ShardRequest::Command(Command::Enqueue { messages, .. }) => {
+            Some(messages.iter().map(|message| message.id).collect())
+        }
+        ShardRequest::Command(Command::StoreClaimed { message, .. }) => Some([message.id].into()),
+        ShardRequest::Command(Command::Cancel { id, .. })
+        | ShardRequest::Read(Read::Inspect { id, .. } | Read::Lookup { id: Some(id), .. }) => {
+            Some([*id].into())
+        }
+        ShardRequest::Command(_) | ShardRequest::Read(_) => None,
+    }
 }
 
 impl Blocked {
     /// Takes what the request needs of a run.
     fn load(&mut self, machine: &Machine, block: BlockId, records: &Bytes) -> Result<(), Malformed> {
-        let loaded = &mut self.loaded;
-        match &self.request {
-            ShardRequest::Command(Command::Enqueue { messages, .. }) => {
-                let ids: BTreeSet<MessageId> = messages.iter().map(|message| message.id).collect();
-                machine.load(block, records, |id| ids.contains(&id), loaded)
-            }
-            ShardRequest::Command(Command::StoreClaimed { message, .. }) => {
-                machine.load(block, records, |id| id == message.id, loaded)
-            }
-            ShardRequest::Command(Command::Cancel { id: wanted, .. })
-            | ShardRequest::Read(Read::Inspect { id: wanted, .. } | Read::Lookup { id: Some(wanted), .. }) => {
-                machine.load(block, records, |id| id == *wanted, loaded)
-            }
-            ShardRequest::Command(_) | ShardRequest::Read(_) => {
-                machine.load(block, records, |_| true, loaded)
-            }
-        }
+        let wanted = |id| self.wanted.as_ref().is_none_or(|ids| ids.contains(&id));
+        machine.load(block, records, wanted, &mut self.loaded)
     }
 }
 
@@ -380,7 +382,8 @@ impl Core {
         self.counters.requests_blocked += 1;
         let number = self.next_number();
         let (reads, thaws) = (wait.reads.clone(), wait.thaws.clone());
-        self.cold.blocked.insert(number, Blocked { caller, shard, request, loaded, wait });
+        let wanted = wanted(&request);
+        self.cold.blocked.insert(number, Blocked { caller, shard, request, wanted, loaded, wait });
         thaws.into_iter().for_each(|block| self.thaw(shard, block));
         for block in reads {
             let key = (shard, block);

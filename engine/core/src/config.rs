@@ -6,6 +6,7 @@ use overtake_base::footprint::{
 };
 use overtake_base::limits::{BLOCK_MESSAGES_MAX, BLOCK_PAYLOAD_BYTES_TARGET};
 use overtake_base::{CoreId, NodeId, ShardId};
+use overtake_log::JournalConfig;
 use overtake_queue::members::Members;
 use std::sync::Arc;
 
@@ -17,6 +18,10 @@ const WRITES_IN_FLIGHT_MAX: usize = 4;
 const BATCH_BYTES_MAX: usize = 1024 * 1024;
 /// Journal bytes of one core after which its shards are checkpointed.
 const CHECKPOINT_BYTES: u64 = 256 * 1024 * 1024;
+/// Journal segments kept ready.
+const SEGMENTS_AHEAD: u32 = 2;
+/// Journal segments kept that were written before: as many as one round of checkpoints may let go of.
+const SEGMENTS_FREE_MAX: u32 = 12;
 /// Bytes of one part of a snapshot for another node.
 const SNAPSHOT_PART_BYTES: usize = 256 * 1024;
 
@@ -264,6 +269,22 @@ impl CoreConfig {
             cold: ColdConfig::of_cores(cores),
             answers: AnswerConfig::default(),
             scrub: ScrubConfig::default(),
+        }
+    }
+
+    /// What the core's journal is told.
+    #[must_use]
+    pub fn journal(&self) -> JournalConfig {
+        JournalConfig {
+            store: self.store,
+            core: self.core,
+            begun: self.journal_begun,
+            segment_bytes: self.segment_bytes,
+            writes_in_flight_max: self.writes_in_flight_max,
+            record_bytes_max: self.entry_bytes_max,
+            batch_bytes_max: self.batch_bytes_max,
+            segments_ahead: SEGMENTS_AHEAD,
+            segments_free_max: SEGMENTS_FREE_MAX,
         }
     }
 

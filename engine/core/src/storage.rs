@@ -27,10 +27,6 @@ use overtake_queue::answer::Place;
 use overtake_replication::types::{EntryKind, GroupOutput, HardState, LogEntry};
 use std::collections::VecDeque;
 
-/// Journal segments kept ready.
-const SEGMENTS_AHEAD: u32 = 2;
-/// Journal segments kept that were written before: as many as one round of checkpoints may let go of.
-const SEGMENTS_FREE_MAX: u32 = 12;
 /// Idle time after which the journal's last batches are vouched for, in nanoseconds.
 const VOUCH_AFTER_NS: u64 = 50_000_000;
 /// How often a full disk is tried again, in nanoseconds.
@@ -109,17 +105,7 @@ fn contradicts(shard: ShardId, detail: &str) -> String {
 
 impl Storage {
     pub(crate) fn new(config: &CoreConfig) -> Self {
-        let journal = JournalConfig {
-            store: config.store,
-            core: config.core,
-            begun: config.journal_begun,
-            segment_bytes: config.segment_bytes,
-            writes_in_flight_max: config.writes_in_flight_max,
-            record_bytes_max: config.entry_bytes_max,
-            batch_bytes_max: config.batch_bytes_max,
-            segments_ahead: SEGMENTS_AHEAD,
-            segments_free_max: SEGMENTS_FREE_MAX,
-        };
+        let journal = config.journal();
         Self {
             config: journal.clone(),
             phase: Phase::Recovering(Recovery::new(journal)),

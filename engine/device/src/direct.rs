@@ -56,9 +56,12 @@ pub fn check_direct_io(folder: &Path) -> Result<(), FolderError> {
 }
 
 fn probe(path: &Path) -> io::Result<()> {
-    let file: File =
-        OpenOptions::new().write(true).create(true).truncate(true).custom_flags(direct_flag()).open(path)?;
-    // Before the write: another core may end the process at any moment, and a name would stay behind.
-    fs::remove_file(path)?;
+    let opened =
+        OpenOptions::new().write(true).create(true).truncate(true).custom_flags(direct_flag()).open(path);
+    // Before the write: another core may end the process at any moment, and a name would stay behind. A file system may
+    // also make the file and then refuse to open it.
+    let removed = fs::remove_file(path);
+    let file: File = opened?;
+    removed?;
     file.write_all_at(AlignedZeros::new(BLOCK_BYTES).get(), 0)
 }

@@ -1,7 +1,9 @@
 //! How the tools reach a server.
 
 use clap::Args;
-use overtake_client::{Client, ClientError, ConnectOptions, ServerAddress, Trust};
+use overtake_client::{
+    Client, ClientError, ConnectOptions, Page, PeekStates, PeekedMessage, ServerAddress, Trust,
+};
 use std::path::PathBuf;
 
 /// Which server, and as whom.
@@ -43,6 +45,13 @@ impl ServerArguments {
             ..ConnectOptions::default()
         })
     }
+}
+
+/// The first messages of a queue, and whether there are more: whose they are is looked at before anything is done to it.
+pub async fn first_messages(client: &Client, queue: &str) -> Result<Page<PeekedMessage>, ClientError> {
+    const LOOKS_AT: u32 = 100;
+    let all = PeekStates { visible: true, delayed: true, leased: true };
+    client.peek(queue, all, None, LOOKS_AT, None).await
 }
 
 /// The server behind a client, as far as it tells.

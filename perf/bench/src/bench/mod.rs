@@ -5,11 +5,11 @@ mod idle;
 mod latency;
 pub(crate) mod load;
 
-use crate::connect::ServerArguments;
+use crate::connect::{ServerArguments, first_messages};
 use crate::duration;
 use crate::table::{Row, render};
 use clap::{Args, ValueEnum};
-use overtake_client::{Client, ClientError, PeekStates, QueueConfigPatch};
+use overtake_client::{Client, ClientError, QueueConfigPatch};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -216,9 +216,7 @@ impl Bench<'_> {
     /// Makes the queue anew, so that nothing of an earlier run is measured.
     async fn fresh_queue(&self, progress: &mut dyn FnMut(&str)) -> Result<(), BenchError> {
         use overtake_client::{ErrorCode, Refusal};
-        const LOOKS_AT: u32 = 100;
-        let all = PeekStates { visible: true, delayed: true, leased: true };
-        match self.client.peek(&self.queue, all, None, LOOKS_AT, None).await {
+        match first_messages(&self.client, &self.queue).await {
             Ok(page) if page.entries.iter().any(|message| !load::is_own(&message.body)) => {
                 return Err(BenchError::Foreign(self.queue.clone()));
             }

@@ -55,10 +55,10 @@ impl Consumer {
                 tokio::select! {
                     () = tokio::time::sleep(self.work.saturating_mul(taken.len() as u32)) => {}
                     // What is not done by the end of the drain is not acked: it goes back as it came.
-                    () = self.run.until_stop() => return self.give_back(taken).await,
+                    () = self.run.end.wait() => return self.give_back(taken).await,
                 }
             }
-            if self.run.is_stopping() {
+            if self.run.end.has_come() {
                 return self.settle(taken).await;
             }
             // The answer to the acks travels while the next messages are asked for.
@@ -76,7 +76,7 @@ impl Consumer {
             let answer = tokio::select! {
                 answer = self.run.client().request_ref(&self.receive) => answer,
                 // Takes the receive back; what is on its way is released.
-                () = self.run.until_stop() => return Ok(vec![]),
+                () = self.run.end.wait() => return Ok(vec![]),
             };
             match answer {
                 Ok(Response::Received { messages }) => break (start_ns, messages),
@@ -87,7 +87,7 @@ impl Consumer {
                     pause(error, &mut give_up).await?;
                 }
             }
-            if self.run.is_stopping() {
+            if self.run.end.has_come() {
                 return Ok(vec![]);
             }
         };

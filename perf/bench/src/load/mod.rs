@@ -13,7 +13,7 @@ mod sequence;
 mod shape;
 mod stamp;
 
-use crate::connect::{Cluster, ServerArguments};
+use crate::connect::{Cluster, ServerArguments, first_messages};
 use crate::{cpu, duration};
 use clap::Args;
 use consume::Consumer;
@@ -21,8 +21,8 @@ use ledger::Ledger;
 use meter::Meter;
 use overtake_base::random::Random;
 use overtake_client::{
-    Client, ClientError, ErrorCode, MessageId, MessageIds, Page, PeekStates, PeekedMessage, QueueConfig,
-    QueueConfigPatch, Refusal, Totals,
+    Client, ClientError, ErrorCode, MessageId, MessageIds, Page, PeekedMessage, QueueConfig,
+    QueueConfigPatch, Refusal, Stats, Totals,
 };
 use overtake_measure::hlog::{LogWriter, server_comments};
 use run::{Clock, Run, State};
@@ -375,9 +375,7 @@ async fn prepare(
 
 /// The first messages of the queue, all of them ours.
 async fn look_at_messages(options: &LoadOptions, client: &Client) -> Result<Page<PeekedMessage>, LoadError> {
-    const LOOKS_AT: u32 = 100;
-    let all = PeekStates { visible: true, delayed: true, leased: true };
-    let page = client.peek(&options.queue, all, None, LOOKS_AT, None).await?;
+    let page = first_messages(client, &options.queue).await?;
     match page.entries.iter().find(|message| Stamp::read(&message.body).is_err()) {
         None => Ok(page),
         Some(other) => Err(LoadError::Options(format!(
@@ -457,7 +455,7 @@ async fn drive(
                 Some(one) = consumers.join_next() => ended(one)?,
                 () = interrupt() => {
                     *interrupted = true;
-                    run.end_sending();
+                    run.sending_end.set();
                 }
             }
             while let Some(one) = producers.join_next().await {
@@ -474,7 +472,7 @@ async fn drive(
             }
         }
         let stopped = Cpu::look(options);
-        run.stop();
+        run.end.set();
         while let Some(one) = consumers.join_next().await {
             ended(one)?;
         }
@@ -497,10 +495,7 @@ async fn drive(
 
 /// Ctrl-C: nothing more is sent, what was sent is taken and looked at. The second one ends at once.
 async fn interrupt() {
-    if tokio::signal::ctrl_c().await.is_err() {
-        // Without signals nothing can interrupt.
-        return std::future::pending().await;
-    }
+    crate::bench::interrupt().await;
     eprintln!("interrupted: taking what was sent; once more ends at once");
     tokio::spawn(async {
         let _ = tokio::signal::ctrl_c().await;
@@ -514,10 +509,7 @@ async fn drain(options: &LoadOptions, run: &Run, consumers: &mut Tasks) -> Resul
     while Instant::now() < end {
         let done = if options.no_verify {
             match run.client().stats(&run.queue).await {
-                Ok(stats) => {
-                    let counts = [&stats.visible, &stats.delayed, &stats.leased];
-                    counts.into_iter().flatten().all(|count| *count == 0)
-                }
+                Ok(stats) => stays(&stats) == 0,
                 // A server that is away for a moment comes back.
                 Err(error) if error.retry_is_safe() || error.fate_unknown() => {
                     run.trouble(&error);
@@ -616,6 +608,11 @@ async fn look_up_left(run: &Rc<Run>, before: &Totals, takes: bool) -> Result<Loo
         run.state.borrow_mut().own.missing(number);
     }
     Ok(looked)
+}
+
+/// Messages that are in a queue, dead letters aside.
+fn stays(stats: &Stats) -> u64 {
+    [&stats.visible, &stats.delayed, &stats.leased].into_iter().flatten().sum()
 }
 
 async fn totals(client: &Client, queue: &str) -> Result<Totals, LoadError> {

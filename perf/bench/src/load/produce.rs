@@ -104,7 +104,7 @@ pub(super) async fn open_loop(
     loop {
         let next_due = tokio::select! {
             next = due.recv() => next,
-            () = run.until_sending_ends() => None,
+            () = run.sending_end.wait() => None,
         };
         let Some(Due { first, end }) = next_due else { break };
         let mut next = Batch::default();
@@ -142,7 +142,7 @@ pub(super) async fn closed_loop(
     for _ in 0..callers {
         let run = run.clone();
         tasks.spawn_local(async move {
-            while Instant::now() < until && !run.sending_has_ended() {
+            while Instant::now() < until && !run.sending_end.has_come() {
                 let due_ns = run.clock.now();
                 let mut next = Batch::default();
                 while !next.is_full(batch, largest) {
@@ -152,7 +152,7 @@ pub(super) async fn closed_loop(
                 if !pause.is_zero() {
                     tokio::select! {
                         () = tokio::time::sleep(pause.min(until.saturating_duration_since(Instant::now()))) => {}
-                        () = run.until_sending_ends() => {}
+                        () = run.sending_end.wait() => {}
                     }
                 }
             }
@@ -191,7 +191,7 @@ async fn call(run: Rc<Run>, mut batch: Batch) -> Result<Duration, LoadError> {
                 for ((pending, message), result) in batch.pending.iter().zip(messages).zip(results) {
                     let fate_unknown = result.as_ref().is_err_and(|refusal| refusal.stored_unknown);
                     refused = result.as_ref().err().cloned().or(refused);
-                    if outcome(&run, *pending, result) == Outcome::Unknown {
+                    if outcome(&run, *pending, result) == Outcome::Again {
                         let may_be_stored = pending.may_be_stored || fate_unknown;
                         unknown.add((Pending { may_be_stored, ..*pending }, message));
                     }
@@ -202,7 +202,7 @@ async fn call(run: Rc<Run>, mut batch: Batch) -> Result<Duration, LoadError> {
             Err(ClientError::Refused(refusal)) if refusal.retry_is_safe() && !refusal.stored_unknown => {
                 let mut unknown = Batch::default();
                 for (pending, message) in batch.pending.iter().zip(messages) {
-                    if outcome(&run, *pending, Err(refusal.clone())) == Outcome::Unknown {
+                    if outcome(&run, *pending, Err(refusal.clone())) == Outcome::Again {
                         unknown.add((*pending, message));
                     }
                 }
@@ -224,7 +224,7 @@ async fn call(run: Rc<Run>, mut batch: Batch) -> Result<Duration, LoadError> {
         if let Some(refusal) = &refused {
             run.trouble(&ClientError::Refused(refusal.clone()));
         }
-        if Instant::now() >= give_up || run.sending_has_ended() {
+        if Instant::now() >= give_up || run.sending_end.has_come() {
             let state = &mut *run.state.borrow_mut();
             for pending in &unknown.pending {
                 state.under_way -= 1;
@@ -250,7 +250,7 @@ async fn call(run: Rc<Run>, mut batch: Batch) -> Result<Duration, LoadError> {
 enum Outcome {
     Known,
     /// To be tried again.
-    Unknown,
+    Again,
 }
 
 fn outcome(run: &Run, pending: Pending, result: Result<Enqueued, Refusal>) -> Outcome {
@@ -272,7 +272,7 @@ fn outcome(run: &Run, pending: Pending, result: Result<Enqueued, Refusal>) -> Ou
             }
         }
         Err(refusal) if refusal.stored_unknown || pending.may_be_stored || is_away(&refusal) => {
-            return Outcome::Unknown;
+            return Outcome::Again;
         }
         Err(refusal) => {
             state.refused(&refusal);

@@ -2,7 +2,7 @@
 
 use super::meter::{self, Counts, Told};
 use super::run::{Run, State};
-use super::{Cpu, LoadOptions, LookedUp, Verified};
+use super::{Cpu, LoadOptions, LookedUp, Verified, stays};
 use core::fmt::Write as _;
 use overtake_measure::table::{Latencies, Row, milliseconds, render, thousands};
 use std::rc::Rc;
@@ -42,10 +42,7 @@ impl<'a> Progress<'a> {
         // A server that does not answer in time is no reason to be silent.
         let client = self.run.client();
         let stats = tokio::time::timeout(STATS_WITHIN, client.stats(&self.run.queue)).await;
-        let backlog = stats
-            .ok()
-            .and_then(Result::ok)
-            .map(|stats| [&stats.visible, &stats.delayed, &stats.leased].into_iter().flatten().sum::<u64>());
+        let backlog = stats.ok().and_then(Result::ok).map(|stats| stays(&stats));
         let mut line = line((now_ns - self.start_ns) / 1_000_000_000, &told, backlog, violations);
         if let Some(trouble) = trouble {
             let _ = write!(line, "  trying again: {trouble}");

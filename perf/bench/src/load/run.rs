@@ -5,7 +5,6 @@ use super::ledger::{Delivery, Ledger, Seen, SettleTry, Violations};
 use super::meter::{self, Meter};
 use super::sequence::{Fate, Fates, Sequence};
 use super::stamp::{NoStamp, Stamp};
-use crate::pacer::Flag;
 use overtake_client::{Client, ClientError, Delivered, MessageId, MessageIds, Refusal, Settled};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
@@ -35,18 +34,44 @@ impl Clock {
     }
 }
 
+/// The end of something, that tasks look at or wait for.
+#[derive(Default)]
+pub(super) struct Ending {
+    has_come: Cell<bool>,
+    comes: Notify,
+}
+
+impl Ending {
+    /// From now on it has come.
+    pub(super) fn set(&self) {
+        self.has_come.set(true);
+        self.comes.notify_waiters();
+    }
+
+    /// Whether it has come.
+    pub(super) fn has_come(&self) -> bool {
+        self.has_come.get()
+    }
+
+    /// Returns when it has come.
+    pub(super) async fn wait(&self) {
+        let comes = self.comes.notified();
+        if !self.has_come() {
+            comes.await;
+        }
+    }
+}
+
 /// A run.
 pub(super) struct Run {
     pub clock: Clock,
     pub queue: String,
     pub number: u64,
     pub clients: Vec<Client>,
-    /// Everything ends.
-    stopping: Flag,
-    stopped: Notify,
-    /// Nothing more is sent, and nothing is tried again.
-    sending_ended: Flag,
-    sending_ends: Notify,
+    /// Of everything.
+    pub end: Ending,
+    /// Of sending: nothing more is sent, and nothing is tried again; what is under way gets its outcome.
+    pub sending_end: Ending,
     pub state: RefCell<State>,
     turn: Cell<usize>,
 }
@@ -79,50 +104,10 @@ impl Run {
             queue,
             number,
             clients,
-            stopping: Flag::default(),
-            stopped: Notify::new(),
-            sending_ended: Flag::default(),
-            sending_ends: Notify::new(),
+            end: Ending::default(),
+            sending_end: Ending::default(),
             state: RefCell::new(state),
             turn: Cell::new(0),
-        }
-    }
-
-    /// Ends everything.
-    pub(super) fn stop(&self) {
-        self.stopping.raise();
-        self.stopped.notify_waiters();
-    }
-
-    /// Whether everything ends.
-    pub(super) fn is_stopping(&self) -> bool {
-        self.stopping.is_raised()
-    }
-
-    /// Ends sending: what is under way gets its outcome.
-    pub(super) fn end_sending(&self) {
-        self.sending_ended.raise();
-        self.sending_ends.notify_waiters();
-    }
-
-    /// Whether nothing more is sent.
-    pub(super) fn sending_has_ended(&self) -> bool {
-        self.sending_ended.is_raised()
-    }
-
-    /// Returns when nothing more is sent.
-    pub(super) async fn until_sending_ends(&self) {
-        let ends = self.sending_ends.notified();
-        if !self.sending_has_ended() {
-            ends.await;
-        }
-    }
-
-    /// Returns when everything ends.
-    pub(super) async fn until_stop(&self) {
-        let stopped = self.stopped.notified();
-        if !self.is_stopping() {
-            stopped.await;
         }
     }
 

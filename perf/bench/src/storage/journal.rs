@@ -129,22 +129,11 @@ async fn run(folder: PathBuf, batch_bytes: usize, duration: Duration) -> io::Res
     }
 }
 
-/// Segments that wait to be written, and that are kept when nothing needs them.
+/// Segments that are kept when nothing needs them: fewer than a server has, so that they are all written over soon.
 const SEGMENTS: u32 = 4;
 
 async fn open(device: &mut Device) -> io::Result<Journal> {
-    let server = server();
-    let mut recovery = Recovery::new(JournalConfig {
-        store: server.store,
-        core: server.core,
-        begun: false,
-        segment_bytes: server.segment_bytes,
-        writes_in_flight_max: server.writes_in_flight_max,
-        record_bytes_max: server.entry_bytes_max,
-        batch_bytes_max: server.batch_bytes_max,
-        segments_ahead: 2,
-        segments_free_max: SEGMENTS,
-    });
+    let mut recovery = Recovery::new(JournalConfig { segments_free_max: SEGMENTS, ..server().journal() });
     let (mut out, mut completions) = (Vec::new(), Vec::new());
     recovery.start(&mut out);
     let mut opened: Option<Journal> = None;

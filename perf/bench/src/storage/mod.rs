@@ -148,17 +148,14 @@ async fn measure(
     progress: &mut dyn FnMut(&str),
     found: &mut Found,
 ) -> Result<(), BenchError> {
-    if section == Section::Engine {
-        return by_itself(options, progress, found).await;
-    }
-    let stage = Stage::set(options).await?;
+    let stage = || Stage::set(options);
     match section {
-        Section::Engine => Ok(()),
-        Section::Backlog => stage.backlog(options, progress, found).await,
-        Section::Short => stage.short(options, progress, found).await,
-        Section::Long => stage.long(options, progress, found).await,
-        Section::Pinned => stage.pinned(options, progress, found).await,
-        Section::Releases => stage.releases(options, progress, found).await,
+        Section::Engine => by_itself(options, progress, found).await,
+        Section::Backlog => stage().await?.backlog(options, progress, found).await,
+        Section::Short => stage().await?.short(options, progress, found).await,
+        Section::Long => stage().await?.long(options, progress, found).await,
+        Section::Pinned => stage().await?.pinned(options, progress, found).await,
+        Section::Releases => stage().await?.releases(options, progress, found).await,
     }
 }
 
@@ -180,7 +177,7 @@ fn make_empty(folder: &Path) -> std::io::Result<()> {
     std::fs::create_dir_all(folder)
 }
 
-/// The journal and one core of a server, without the rest of it.
+/// The journal and the cores of a server, without the rest of it.
 async fn by_itself(
     options: &StorageOptions,
     progress: &mut dyn FnMut(&str),

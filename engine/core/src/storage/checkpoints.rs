@@ -15,6 +15,8 @@ use std::collections::VecDeque;
 
 /// Rounds after which nothing is kept but what lives: recovery may begin with the checkpoint before the newest.
 const ROUNDS_TO_FREE: u8 = 2;
+/// Of the bytes of all blocks this part may be unneeded, besides some files, before a round lets go of them.
+const UNNEEDED_PART: u64 = 8;
 /// Between two rounds the journal grows by so many times what the states took.
 const JOURNAL_PER_STATE: u64 = 16;
 /// The shortest way between two rounds is this part of the longest one.
@@ -134,7 +136,7 @@ impl Storage {
 impl Core {
     pub(super) fn begin_checkpoints(&mut self) {
         let written = self.storage.usage().bytes_written;
-        if self.unneeded_block_bytes() > self.config.cold.unneeded_bytes_max() / 2 {
+        if self.unneeded_block_bytes() > self.unneeded_block_bytes_max() {
             self.storage.checkpoints.owe(written);
         }
         if self.storage.checkpoints.is_due(written, self.config.checkpoint_bytes) {
@@ -166,6 +168,13 @@ impl Core {
         let state = Bytes::from(state);
         self.storage.checkpoints.ready = Some(ReadyCheckpoint { shard, index, term, state });
         self.storage.write_ready_checkpoint();
+    }
+
+    /// How many bytes of blocks that nothing needs may wait for the next round: the longer the backlog the more, so that
+    /// while it drains states are not written again and again, whose syncs everybody's writes wait for.
+    fn unneeded_block_bytes_max(&self) -> u64 {
+        let blocks = self.storage.lanes().map_or(0, |lanes| lanes.usage().live_bytes);
+        self.config.cold.unneeded_bytes_max() / 2 + blocks / UNNEEDED_PART
     }
 
     /// About the bytes of blocks that nothing needs, and that checkpoints still know.

@@ -280,6 +280,7 @@ impl Core {
     /// Ends a turn.
     pub fn drain(&mut self, now: Now, outputs: &mut Vec<Output>) {
         self.set_now(now);
+        self.watch_disk();
         self.expire_timers();
         self.ask_for_room();
         self.expire_calls();

@@ -15,7 +15,8 @@ const HANGS_AFTER_NS: u64 = 500_000_000;
 /// See the module's text.
 #[derive(Default)]
 pub(crate) struct Stuck {
-    /// When a write ended last, or none was under way.
+    /// When a write ended last, or none was under way. Looked at before a turn begins new ones: a core with nothing to do
+    /// may have had its last turn long ago.
     moved_ns: u64,
     durable: BatchNumber,
     own: bool,
@@ -29,12 +30,15 @@ impl Core {
         let Some((journal, _)) = self.storage.journal() else { return };
         let (durable, writing) = (journal.durable(), journal.is_writing());
         let watch = &mut self.stuck;
-        if !writing || durable != watch.durable {
+        let ended = durable != watch.durable;
+        let hung = (writing || ended) && now_ns.saturating_sub(watch.moved_ns) >= HANGS_AFTER_NS;
+        // Where nothing else happened a hang is noticed when it is over.
+        self.counters.disk_hangs += u64::from(hung && !watch.own);
+        if ended || !writing {
             (watch.moved_ns, watch.durable) = (now_ns, durable);
         }
-        let stuck = now_ns.saturating_sub(watch.moved_ns) >= HANGS_AFTER_NS;
+        let stuck = hung && !ended;
         if core::mem::replace(&mut watch.own, stuck) != stuck {
-            self.counters.disk_hangs += u64::from(stuck);
             for to in self.links.all_up().collect::<Vec<_>>() {
                 self.out.push(Output::Mesh { to, message: MeshMessage::Stuck { stuck } });
             }

@@ -147,7 +147,10 @@ impl Core {
         if shard == ShardId::DIRECTORY || self.map.is_single() {
             return;
         }
-        if self.leader_of(shard).is_none() {
+        let leader = self.leader_of(shard);
+        // A leader that has yet to hear from a majority gives nothing.
+        let serves = || self.replicas.get(&shard).is_some_and(crate::replica::Replica::serves);
+        if leader.is_none() || leader == Some(self.me) && !serves() {
             self.hidden.insert(shard);
         } else if self.hidden.remove(&shard) {
             self.waiting.touch_all();

@@ -65,7 +65,6 @@ impl Core {
         self.tick_snapshots();
         self.tick_members();
         self.tell_held();
-        self.watch_disk();
         let unfit = self.is_stuck() || self.clock_is_off(self.me.node);
         if self.stopping || unfit || self.map.is_leaving(self.me.node) {
             self.hand_over();
@@ -246,6 +245,7 @@ impl Core {
             self.tell_leader(shard, now.term, now.leader);
         }
         if now.serves != before.serves {
+            self.note_reach(shard);
             self.lead_changed(shard);
         }
         if now.serves && (!before.serves || before.term != now.term) {

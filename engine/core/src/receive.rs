@@ -223,7 +223,11 @@ impl Core {
         for claim in pull.claims.iter().filter(|_| !is_planted(Bug::ClaimKept)) {
             self.view.unclaim(queue, *claim);
         }
-        self.waiting.touch(queue);
+        // Where a shard of a cluster has no leader that serves, its heads stay as they are: who waits for them would ask again
+        // and again in this very turn. A timer looks at them.
+        if self.map.is_single() || matches!(reply, ShardReply::Leased(_) | ShardReply::Answer(_)) {
+            self.waiting.touch(queue);
+        }
         match reply {
             ShardReply::Leased(leased) => {
                 self.refund(
@@ -290,7 +294,8 @@ impl Core {
             }
             return self.respond_received(origin, queue, messages);
         }
-        if !self.map.is_single() && state.failed.take().is_some() {
+        let unled = !self.map.is_single() && state.failed.take().is_some();
+        if unled {
             // Shards without a leader are planned around; one that only comes late is looked at again.
             self.timers.add(self.now.monotonic_ns + RETRY_NS, Wake::Queue(state.id()));
         }
@@ -304,7 +309,9 @@ impl Core {
         let waits = state.deadline_ns > self.now.monotonic_ns && self.waiting.any(queue);
         if state.rounds.is_multiple_of(ROUNDS_MAX) || waits {
             self.nothing_there(operation, state);
-            self.waiting.touch(queue);
+            if !unled {
+                self.waiting.touch(queue);
+            }
         } else {
             self.pump_touched(queue);
             self.try_receive(operation, state);

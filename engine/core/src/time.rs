@@ -28,7 +28,8 @@ const ASK_UNSETTLED_NS: u64 = 100_000_000;
 const READING_NS: u64 = 30_000_000_000;
 /// A node that starts waits so long for nodes that say nothing, in nanoseconds.
 const PATIENCE_NS: u64 = 1_000_000_000;
-/// The same where those that were heard disagree and none of them knows the time: one whose logs tell may be about to.
+/// The same where those that were heard disagree and none of them knows the time: one whose logs tell may be about to. A
+/// cluster in which nothing was ever stored waits for all of its nodes then.
 const DISPUTE_PATIENCE_NS: u64 = 5_000_000_000;
 /// A node whose wall clock is further off than this from the one in the middle leads nothing, in milliseconds.
 const OFF_MS_MAX: u64 = 1_000;
@@ -58,6 +59,8 @@ pub(crate) struct NodeClocks {
     readings: BTreeMap<NodeId, Reading>,
     next_ask_ns: u64,
     first_heard_ns: Option<u64>,
+    /// That they disagree was told.
+    warned: bool,
     /// What the wall clock in the middle is ahead of this core's monotonic clock.
     middle_ms: Option<i64>,
     /// The same of this node's own.
@@ -71,6 +74,7 @@ impl NodeClocks {
             readings: BTreeMap::new(),
             next_ask_ns: 0,
             first_heard_ns: None,
+            warned: false,
             middle_ms: None,
             own_ms: 0,
         }
@@ -131,7 +135,8 @@ impl NodeClocks {
         let first_ms = walls.iter().min().copied().unwrap_or_default();
         let disputed = heard < nodes && walls.iter().any(|wall| wall.abs_diff(first_ms) > OFF_MS_MAX);
         let waited_ns = self.first_heard_ns.map_or(0, |first_ns| now_ns - first_ns);
-        if disputed && waited_ns < DISPUTE_PATIENCE_NS {
+        // Where nothing was ever stored nothing tells who is right, and nobody waits for anything.
+        if disputed && (waited_ns < DISPUTE_PATIENCE_NS || floor.0 == 0) {
             return None;
         }
         middle(walls)
@@ -197,14 +202,34 @@ impl Core {
         let floor =
             self.replicas.values().map(|replica| replica.machine.time()).max().unwrap_or(UnixMillis(0));
         let nodes = self.map.nodes().count();
-        if let Some(beginning) = self.clocks.beginning(nodes, floor, self.now) {
-            self.clocks.settled = true;
-            if !is_planted(Bug::OwnWallClock) {
-                self.clock.begin_at(self.now, beginning);
-            }
-            self.clock.raise_to(floor);
-            self.time = self.clock.read(self.clocks.followed(self.now));
+        let Some(beginning) = self.clocks.beginning(nodes, floor, self.now) else {
+            return self.warn_of_dispute(nodes);
+        };
+        self.clocks.settled = true;
+        if !is_planted(Bug::OwnWallClock) {
+            self.clock.begin_at(self.now, beginning);
         }
+        self.clock.raise_to(floor);
+        self.time = self.clock.read(self.clocks.followed(self.now));
+    }
+
+    /// Tells once that the nodes that were heard are too few to know the time, which they have been for long.
+    fn warn_of_dispute(&mut self, nodes: usize) {
+        let now_ns = self.now.monotonic_ns;
+        let waited_ns = self.clocks.first_heard_ns.map_or(0, |first_ns| now_ns - first_ns);
+        if waited_ns < DISPUTE_PATIENCE_NS || core::mem::replace(&mut self.clocks.warned, true) {
+            return;
+        }
+        let walls: Vec<String> = (self.clocks.readings.iter())
+            .map(|(node, reading)| format!("node {}: {} ms", node.0, reading.now(reading.wall_ms, now_ns)))
+            .collect();
+        self.out.push(Output::Warning(format!(
+            "waiting to know what time it is: {} of {nodes} nodes were heard, nothing stored here tells which wall clock is \
+             right, and they differ ({}; here {}); set the clocks, or start the other nodes",
+            walls.len() + 1,
+            walls.join(", "),
+            self.now.wall
+        )));
     }
 
     /// Asks a core that a link has come to.
@@ -284,6 +309,22 @@ mod tests {
         assert_eq!(begin(base, &[(base, None)], 0), None, "one may yet be heard that runs");
         assert_eq!(begin(base + HOUR_MS, &[(base, None), (base - 1, None)], 0), Some(base));
         assert_eq!(begin(base, &[(base + 1, None), (base - HOUR_MS, None)], base - 9), Some(base));
+    }
+
+    #[test]
+    fn two_of_three_that_disagree_begin_only_where_a_log_tells() {
+        let base = 2 * HOUR_MS;
+        let begin = |other, waited_ns, floor| {
+            let mut clocks = clocks(&[(other, None)]);
+            clocks.first_heard_ns = Some(now(0).monotonic_ns - waited_ns);
+            clocks.beginning(3, UnixMillis(floor), now(base)).map(|time| time.0)
+        };
+        for other in [base - HOUR_MS, base + HOUR_MS] {
+            assert_eq!(begin(other, PATIENCE_NS, base - 9), None, "who knows the time may be about to come");
+            assert_eq!(begin(other, 5 * PATIENCE_NS, base - 9), Some(base));
+            assert_eq!(begin(other, 5 * PATIENCE_NS, 0), None);
+        }
+        assert_eq!(begin(base - 3, PATIENCE_NS, 0), Some(base - 3), "they agree");
     }
 
     #[test]

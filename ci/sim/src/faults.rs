@@ -1,7 +1,7 @@
 //! What goes wrong in a run, when, and how often it did.
 
-use crate::disk::Failure;
 use crate::disk::damage::Damage;
+use crate::disk::{Failure, SimDisk};
 use crate::history::{History, Outage};
 use crate::swarm::FaultPlan;
 use crate::workload::Workload;
@@ -29,6 +29,8 @@ const AIMED_OPERATIONS: u64 = 12;
 const AIMED_AT_RECOVERY: u64 = 40;
 /// What a core says of a disk that is damaged names a file or a shard.
 const DAMAGE_NAMES: [&str; 3] = ["journal-", "lane-", "shard"];
+/// What it says where the damage took the beginning of every segment: there is no file to name.
+const NOTHING_LEFT: &str = "nothing of it is left";
 /// What a core says of an operation that failed.
 pub const FAILURE_NAME: &str = "input/output error of the simulated disk";
 
@@ -407,8 +409,12 @@ impl Faults {
         work: &mut Workload,
         history: &mut History,
     ) -> Result<bool, String> {
-        let damaged = world.node.cores.iter().any(|slot| slot.disk.is_damaged());
-        if damaged && DAMAGE_NAMES.iter().any(|named| detail.contains(named)) {
+        let disks = || world.node.cores.iter().map(|slot| &slot.disk);
+        let damaged = disks().any(SimDisk::is_damaged);
+        let named = DAMAGE_NAMES.iter().any(|named| detail.contains(named));
+        let nothing_left =
+            || detail.contains(NOTHING_LEFT) && disks().any(|disk| disk.is_damaged() && !disk.has_journal());
+        if damaged && (named || nothing_left()) {
             self.counters.ends_for_damage += 1;
             return Ok(true);
         }

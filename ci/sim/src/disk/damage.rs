@@ -5,6 +5,7 @@
 use super::{SECTOR_BYTES, SimDisk, SimFile, Written};
 use bytes::Bytes;
 use overtake_log::disk::FileName;
+use overtake_log::segment::SegmentHeader;
 
 /// The newest writes are spared: until a later batch vouches for them, damage there looks like a torn tail, and within
 /// that moment cannot be told from one.
@@ -61,6 +62,16 @@ impl SimDisk {
             + counters.stale_sectors
             + counters.damaged_checkpoints
             > 0
+    }
+
+    /// True where a segment of a journal is there that begins as one.
+    #[must_use]
+    pub fn has_journal(&self) -> bool {
+        let is_segment = |name: &FileName| matches!(name, FileName::Segment(_));
+        let begins = |file: &SimFile| {
+            file.read(0, BLOCK_BYTES as usize).is_some_and(|block| SegmentHeader::decode(&block).is_ok())
+        };
+        self.files.iter().any(|(name, file)| is_segment(name) && begins(file))
     }
 
     /// A write that is old enough and that no later one has overwritten.

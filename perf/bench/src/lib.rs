@@ -15,3 +15,8 @@ pub mod results;
 pub mod storage;
 
 pub use overtake_measure::table;
+
+/// What runs tasks on the thread that makes it.
+pub fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()
+}

@@ -89,8 +89,7 @@ fn failed(code: u8, error: &str) -> ExitCode {
 fn on_runtime<T>(future: impl Future<Output = T>) -> T {
     // Without a runtime there is nothing that this program can do.
     #[allow(clippy::expect_used, reason = "fails only where the machine gives no epoll or no memory")]
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime can be made");
+    let runtime = overtake_perf::runtime().expect("a runtime can be made");
     let done = runtime.block_on(future);
     // What still measures in a thread of its own when Ctrl-C ended the rest is not waited for.
     runtime.shutdown_background();

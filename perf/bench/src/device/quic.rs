@@ -29,17 +29,13 @@ pub(super) struct Measured {
     pub messages_per_second: f64,
 }
 
-fn runtime() -> io::Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build()
-}
-
 /// Answers on `socket` until `stop`, or for ever.
 pub(super) fn answer(socket: UdpSocket, stop: Option<Arc<AtomicBool>>) -> io::Result<()> {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).map_err(io::Error::other)?;
     let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
     let config = ServerConfig::with_single_cert(vec![made.cert.der().clone()], key.into())
         .map_err(io::Error::other)?;
-    runtime()?.block_on(async move {
+    crate::runtime()?.block_on(async move {
         let endpoint =
             Endpoint::new(EndpointConfig::default(), Some(config), socket, Arc::new(TokioRuntime))?;
         let serve = async {
@@ -98,7 +94,7 @@ pub(super) fn measure(address: SocketAddr, duration: Duration) -> io::Result<Mea
 }
 
 fn measure_here(address: SocketAddr, duration: Duration) -> io::Result<Measured> {
-    runtime()?.block_on(async move {
+    crate::runtime()?.block_on(async move {
         let any: SocketAddr = if address.is_ipv4() { ([0; 4], 0).into() } else { ([0u16; 8], 0).into() };
         let endpoint = Endpoint::client(any)?;
         let connecting =

@@ -71,6 +71,9 @@ pub struct StorageOptions {
     /// P0 messages a second while they are timed.
     #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u64).range(10..=100_000))]
     pub p0_rate: u64,
+    /// Messages a second that are drained while P0 is timed; absent: as fast as it goes.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1_000..))]
+    pub drain_rate: Option<u64>,
     /// How long P0 is timed without a backlog, and short lives are counted.
     #[arg(long, default_value = "10s", value_parser = crate::duration::parse)]
     pub duration: Duration,
@@ -258,6 +261,26 @@ async fn connect(options: &StorageOptions) -> Result<Client, BenchError> {
     Ok(Client::connect(options).await?)
 }
 
+/// P0 over connections and on a thread of its own: those who send and take what is urgent are not those who drain, and what
+/// is measured is to be the server, not how long a client is busy with the messages of another.
+async fn urgent_latency(
+    options: &StorageOptions,
+    queue: &'static str,
+    duration: Duration,
+    beside: Option<tokio::task::AbortHandle>,
+) -> Result<Latencies, BenchError> {
+    let options = options.clone();
+    let measured = tokio::task::spawn_blocking(move || {
+        crate::runtime()?.block_on(async {
+            let client = connect(&options).await?;
+            let latencies = work::p0(&client, queue, options.p0_rate, duration, beside).await;
+            client.close().await;
+            latencies
+        })
+    });
+    measured.await.map_err(std::io::Error::other)?
+}
+
 fn row(key: &str, name: String, note: String) -> Row {
     Row { key: format!("storage.{key}"), name, note, ..Row::default() }
 }
@@ -310,7 +333,7 @@ impl Stage {
         self.queue(queue).await?;
         self.queue(urgent).await?;
         progress("P0 without a backlog");
-        let idle = work::p0(&self.client, urgent, options.p0_rate, options.duration, None).await?;
+        let idle = urgent_latency(options, urgent, options.duration, None).await?;
         progress("a backlog");
         let (messages, body) = (options.messages, options.body as usize);
         let (part, begun) = (messages / 4, Instant::now());
@@ -385,9 +408,9 @@ impl Stage {
         ));
         goals.push((Goal::Restart, killed.elapsed().as_secs_f64()));
         progress("a drain with P0 beside it");
-        let drain = work::Drain::start(&self.client, queue, messages);
-        let busy =
-            work::p0(&self.client, urgent, options.p0_rate, options.duration * 60, Some(&drain)).await?;
+        // One was taken after the restart.
+        let drain = work::Drain::start(&self.client, queue, messages - 1, options.drain_rate);
+        let busy = urgent_latency(options, urgent, options.duration * 60, Some(drain.watch())).await?;
         let drained = drain.end().await?;
         rows.push(Row {
             per_second: Some(drained.messages as f64 / drained.seconds),

@@ -13,7 +13,7 @@ use std::io;
 use std::ops::Range;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-use tokio::task::{JoinHandle, JoinSet, LocalSet};
+use tokio::task::{AbortHandle, JoinHandle, JoinSet, LocalSet};
 
 /// Messages and bytes of one enqueue.
 const CALL_MESSAGES: u64 = 500;
@@ -114,13 +114,14 @@ pub(super) struct Drain {
 
 impl Drain {
     /// Begins.
-    pub(super) fn start(client: &Client, queue: &str, expected: u64) -> Self {
+    pub(super) fn start(client: &Client, queue: &str, expected: u64, rate: Option<u64>) -> Self {
         let (client, queue) = (client.clone(), queue.to_owned());
-        Self { task: tokio::spawn(drain(client, queue, expected)) }
+        Self { task: tokio::spawn(drain(client, queue, expected, rate)) }
     }
 
-    fn is_over(&self) -> bool {
-        self.task.is_finished()
+    /// Tells on any thread whether it is over.
+    pub(super) fn watch(&self) -> AbortHandle {
+        self.task.abort_handle()
     }
 
     /// Waits for the end.
@@ -129,7 +130,12 @@ impl Drain {
     }
 }
 
-async fn drain(client: Client, queue: String, expected: u64) -> Result<Drained, BenchError> {
+async fn drain(
+    client: Client,
+    queue: String,
+    expected: u64,
+    rate: Option<u64>,
+) -> Result<Drained, BenchError> {
     use std::sync::atomic::{AtomicU64, Ordering};
     let taken = std::sync::Arc::new(AtomicU64::new(0));
     let begun = Instant::now();
@@ -144,7 +150,11 @@ async fn drain(client: Client, queue: String, expected: u64) -> Result<Drained, 
                 if !messages.is_empty() {
                     last = Instant::now();
                 }
-                taken.fetch_add(messages.len() as u64, Ordering::Relaxed);
+                let all = taken.fetch_add(messages.len() as u64, Ordering::Relaxed) + messages.len() as u64;
+                if let Some(rate) = rate {
+                    let due = begun + Duration::from_secs_f64(all as f64 / rate as f64);
+                    tokio::time::sleep_until(due.into()).await;
+                }
                 let settle = acks(&queue, &messages);
                 let (acked, next) = tokio::join!(ack(&client, settle), received(&client, &receive));
                 acked?;
@@ -163,13 +173,13 @@ async fn drain(client: Client, queue: String, expected: u64) -> Result<Drained, 
     Ok(Drained { messages, seconds: last.duration_since(begun).as_secs_f64().max(1e-3) })
 }
 
-/// P0 from due to delivered at a fixed rate, for so long, or until the drain is over.
+/// P0 from due to delivered at a fixed rate, for so long, or until what is beside it is over.
 pub(super) async fn p0(
     client: &Client,
     queue: &str,
     rate: u64,
     duration: Duration,
-    beside: Option<&Drain>,
+    beside: Option<AbortHandle>,
 ) -> Result<Latencies, BenchError> {
     const CONSUMERS: usize = 4;
     let schedule = Schedule { start: Instant::now(), rate };
@@ -196,7 +206,7 @@ pub(super) async fn p0(
             }
             let mut due = pacer::start(schedule, total)?;
             while let Some(Due { first, end }) = due.recv().await {
-                if beside.is_some_and(Drain::is_over) {
+                if beside.as_ref().is_some_and(AbortHandle::is_finished) {
                     break;
                 }
                 let stamped = |number| EnqueueMessage {

@@ -5,7 +5,7 @@ use super::net::Pair;
 use super::world::ClusterWorld;
 use crate::node::SimNode;
 use overtake_base::{CoreId, NodeId, ShardId};
-use overtake_core::{Address, Event, SessionId};
+use overtake_core::{Address, Core, Event, SessionId};
 use overtake_queue::members::{MemberState, Members, REPLICAS};
 use std::sync::Arc;
 
@@ -65,8 +65,28 @@ impl ClusterWorld {
     #[must_use]
     pub fn newest_members(&self) -> Option<Members> {
         let cores = self.nodes.iter().flat_map(|node| &node.cores);
-        let known = cores.filter_map(|slot| slot.core.as_ref()).map(overtake_core::Core::members);
+        let known = cores.filter_map(|slot| slot.core.as_ref()).map(Core::members);
         known.max_by_key(|members| members.version).cloned()
+    }
+
+    pub(super) fn note_known(&mut self, node: usize) {
+        let known = self.nodes[node].cores.iter().filter_map(|slot| slot.core.as_ref()).map(Core::members);
+        if let Some(members) = known.max_by_key(|members| members.version) {
+            self.knew.insert(node, members.nodes.keys().copied().collect());
+        }
+    }
+
+    /// True where a node that is down knows nobody of the cluster but itself and `leaver`: the others are all newer. Without
+    /// `leaver` it would find nobody when it starts.
+    #[must_use]
+    pub fn strands(&self, leaver: NodeId, members: &Members) -> bool {
+        let place = |node: NodeId| node.0 as usize - 1;
+        let stays = |node: &NodeId| *node != leaver && !self.gone[place(*node)];
+        let stay: Vec<NodeId> = members.nodes.keys().copied().filter(stays).collect();
+        stay.iter().filter(|node| !self.nodes[place(**node)].is_running()).any(|node| {
+            let known = self.knew.get(&place(*node));
+            known.is_some_and(|known| !stay.iter().any(|other| other != node && known.contains(other)))
+        })
     }
 
     /// What an operator has begun and is not at its end; or what the nodes do not agree about.

@@ -311,7 +311,8 @@ impl Faults {
     /// A node loses its power, and its disk is not what it was when it comes back. One at a time: the atlas of what can be
     /// survived is one replica of each shard.
     fn damage(&mut self, node: usize, world: &mut ClusterWorld, work: &mut Workload, history: &mut History) {
-        if world.damaged.is_some_and(|damaged| world.is_whole(damaged)) {
+        let is_mended = |node| world.is_whole(node) && !world.has_hurt_lanes(node);
+        if world.damaged.is_some_and(is_mended) {
             world.damaged = None;
         }
         if world.damaged.is_some() || !world.is_whole(node) {

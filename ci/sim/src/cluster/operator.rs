@@ -142,7 +142,11 @@ impl Operator {
         match self.random.below(6) {
             0 | 1 if may_add => Some(Task::Add(new)),
             2 | 3 if usable.len() > NODES_MIN => Some(Task::Drain(any)),
-            4 if may_add && self.may_destroy && usable.len() >= NODES_MIN => {
+            4 if may_add
+                && self.may_destroy
+                && usable.len() >= NODES_MIN
+                && !world.strands(NodeId(any), members) =>
+            {
                 self.may_destroy = false;
                 world.destroy(any as usize - 1);
                 Some(Task::Replace(any))
@@ -158,7 +162,10 @@ impl Operator {
             let zone = "simulated".into();
             ClusterChange::Add(NewNode { id, zone, address: String::new(), http: String::new(), cores })
         };
+        let strands = |leaver| world.strands(NodeId(leaver), members);
         match task {
+            // The node that would be left alone is started first.
+            Task::Drain(leaver) | Task::Remove(leaver) if strands(leaver) => None,
             Task::Add(node) => Some(join(node)),
             Task::Replace(_) => Some(join(world.nodes.len() as u64 + 1)),
             Task::GiveUp(dead, new) => {

@@ -18,7 +18,7 @@ use overtake_core::mesh::MeshMessage;
 use overtake_core::{Address, ConnectionId, Event, Output, PeerConfig, SessionId};
 use overtake_queue::answer::Summary;
 use overtake_wire::message::Request;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 const NANOS_PER_MS: u64 = 1_000_000;
 /// Longest time between an event and the turn that takes it, in nanoseconds: events of that time share a turn.
@@ -146,6 +146,8 @@ pub struct ClusterWorld {
     pub failed: Option<usize>,
     /// Nodes that are gone for good.
     pub gone: Vec<bool>,
+    /// Whom each node that is down knew when it ended.
+    pub(super) knew: BTreeMap<usize, BTreeSet<NodeId>>,
     /// Nodes that know that they were removed: their processes are about to end.
     pub(super) leaving: Vec<usize>,
     pub(super) shape: NodeShape,
@@ -187,6 +189,7 @@ impl ClusterWorld {
             .collect();
         let mut world = Self {
             gone: vec![false; nodes.len()],
+            knew: BTreeMap::new(),
             leaving: Vec::new(),
             shape: shape.clone(),
             seed,
@@ -262,6 +265,7 @@ impl ClusterWorld {
     pub fn end(&mut self, node: usize, halted: bool) -> Vec<SessionId> {
         let how = if halted { "its process ends" } else { "its power is lost" };
         self.tale.tell(self.time_ns, || format!("node {}: {how}", node + 1));
+        self.note_known(node);
         if halted {
             self.nodes[node].halt();
         } else {
@@ -459,6 +463,12 @@ impl ClusterWorld {
     pub fn is_whole(&self, node: usize) -> bool {
         let cores = &self.nodes[node].cores;
         cores.iter().all(|slot| slot.serving && slot.core.as_ref().is_some_and(overtake_core::Core::is_whole))
+    }
+
+    /// True where blocks of a node's messages may be damaged, and it has not come upon that yet.
+    #[must_use]
+    pub fn has_hurt_lanes(&self, node: usize) -> bool {
+        self.nodes[node].cores.iter().any(|slot| slot.disk.has_hurt_lanes())
     }
 
     /// True where every node serves, reaches every other, and knows who leads every shard.

@@ -64,6 +64,18 @@ impl SimDisk {
             > 0
     }
 
+    /// True where a block of messages may be damaged: a start does not read it, and finds nothing wrong.
+    #[must_use]
+    pub fn has_hurt_lanes(&self) -> bool {
+        !self.hurt.is_empty()
+    }
+
+    fn note_hurt(&mut self, Written { file, offset, before }: &Written) {
+        if matches!(file, FileName::Lane(_)) {
+            self.hurt.push((*file, *offset, before.len()));
+        }
+    }
+
     /// True where a segment of a journal is there that begins as one.
     #[must_use]
     pub fn has_journal(&self) -> bool {
@@ -93,6 +105,7 @@ impl SimDisk {
         let written = self.an_old_write()?;
         let now = self.now_at(&written)?;
         let Written { file, offset, .. } = written;
+        self.note_hurt(&written);
         // Most of a batch is padding: what says something is hit more often than by its share.
         let said: Vec<usize> = (0..now.len()).filter(|at| now[*at] != 0).collect();
         let at = match self.random.below(4) {
@@ -115,6 +128,7 @@ impl SimDisk {
     fn vanish(&mut self) -> Option<String> {
         let written = self.an_old_write()?;
         self.undo(&written)?;
+        self.note_hurt(&written);
         self.counters.vanished_writes += 1;
         Some(format!("the write at {} of {} never arrived", written.offset, written.file))
     }
@@ -145,6 +159,7 @@ impl SimDisk {
                 continue;
             }
             self.undo(&written)?;
+            self.note_hurt(&written);
             self.files.get_mut(&file)?.write(offset, &data);
             self.counters.misdirected_writes += 1;
             return Some(format!(
@@ -167,6 +182,9 @@ impl SimDisk {
             }
         }
         self.counters.stale_sectors += u64::from(!sectors.is_empty());
+        if !sectors.is_empty() {
+            self.note_hurt(&written);
+        }
         (!sectors.is_empty())
             .then(|| format!("sectors {sectors:?} at {} of {} are stale", written.offset, written.file))
     }

@@ -140,3 +140,35 @@ fn check_responses(case: &Case<'_>, found: &mut Found) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::Sample;
+    use overtake_wire::message::Delay;
+
+    fn found(sample: &Sample, shards: u16) -> Vec<String> {
+        let mut found = Found { checker: "order", queue: "queue-0".into(), violations: Vec::new() };
+        sample.show(shards, |case| check(case, &mut found));
+        found.violations.into_iter().map(|violation| violation.detail).collect()
+    }
+
+    /// On one shard level 0 is due at 5000 ms and leased at 8000 ms; level 1 is leased meanwhile, and level 4 comes.
+    fn of_what_is_due(leased_ms: u64, comes_ms: u64) -> usize {
+        let mut sample = Sample::default();
+        let urgent = sample.enqueue(1_000, 0, Delay::At(UnixMillis(5_000)));
+        let less_urgent = sample.enqueue(1_000, 1, Delay::None);
+        let last = sample.enqueue(comes_ms, 4, Delay::None);
+        sample.receive(leased_ms, leased_ms + 10, &[(less_urgent, 0, 1, leased_ms)]);
+        sample.receive(8_000, 8_010, &[(urgent, 0, 2, 8_000), (last, 0, 3, 8_000)]);
+        found(&sample, 1).len()
+    }
+
+    #[test]
+    fn what_is_due_may_come_late_but_goes_first_once_it_has_its_sequence() {
+        assert_eq!(of_what_is_due(5_060, 5_080), 0);
+        assert_eq!(of_what_is_due(5_081, 5_080), 1, "something came after it");
+        assert_eq!(of_what_is_due(6_000, 7_000), 0);
+        assert_eq!(of_what_is_due(6_001, 7_000), 1, "a second has passed");
+    }
+}

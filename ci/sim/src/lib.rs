@@ -18,6 +18,8 @@ pub mod node;
 pub mod panics;
 pub mod reduce;
 pub mod run;
+#[cfg(test)]
+mod sample;
 pub mod shrink;
 pub mod stays;
 pub mod summary;

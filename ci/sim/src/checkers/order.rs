@@ -26,6 +26,7 @@ pub(super) fn check(case: &Case<'_>, found: &mut Found) {
             level: delivery.delivered.priority,
             sequence: receipt.sequence,
             visible_from: visible_from.get(&receipt).copied(),
+            leased_at: delivery.leased_at,
         });
     }
     let deliveries = case.queue.messages.values().flat_map(|message| &message.deliveries);
@@ -59,6 +60,7 @@ struct Pull {
     sequence: Sequence,
     /// None where that is not certain.
     visible_from: Option<UnixMillis>,
+    leased_at: UnixMillis,
 }
 
 fn may_take(delivery: &Delivery<'_>, stay: &Stay) -> bool {
@@ -114,11 +116,16 @@ fn passed_over(
         })
     };
     // The same receive brought it, in front of this one, from a shard that took longer; or it asked the shard for it at the
-    // same time, but something that goes before it had just come there.
+    // same time, but something that goes before it had just come there; or a receive that asked the shard later was served
+    // there before it, because it needed less that had to be read from the disk first.
     let came_before = |pull: &Pull| {
         let just_came = pull.visible_from.is_none_or(|from| at < from.plus_ms(BOUND_MS + slack_ms));
         let same_lane = pull.level == stay.level && pull.sequence < stay.receipt.sequence;
-        pull.sequence == stay.receipt.sequence || pull.level < stay.level || same_lane && just_came
+        let came_too_late = pull.level == stay.level && pull.leased_at >= stay.to;
+        pull.sequence == stay.receipt.sequence
+            || pull.level < stay.level
+            || same_lane && just_came
+            || came_too_late
     };
     let asked_for = pulled
         .get(&(std::ptr::from_ref(delivery.call), stay.receipt.shard))
@@ -138,5 +145,65 @@ fn check_responses(case: &Case<'_>, found: &mut Found) {
         if one.priority > other.priority || (one.priority == other.priority && back) {
             found.add(format!("one response gave {} before {}", one.receipt, other.receipt));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::{Got, Sample};
+    use overtake_wire::message::Delay;
+
+    fn found(sample: &Sample, shards: u16) -> Vec<String> {
+        let mut found = Found { checker: "order", queue: "queue-0".into(), violations: Vec::new() };
+        sample.show(shards, |case| check(case, &mut found));
+        found.violations.into_iter().map(|violation| violation.detail).collect()
+    }
+
+    /// On one shard level 0 is due at 5000 ms and leased at 8000 ms; level 1 is leased meanwhile, and level 4 comes.
+    fn of_what_is_due(leased_ms: u64, comes_ms: u64) -> usize {
+        let mut sample = Sample::default();
+        let urgent = sample.enqueue(1_000, 0, Delay::At(UnixMillis(5_000)));
+        let less_urgent = sample.enqueue(1_000, 1, Delay::None);
+        let last = sample.enqueue(comes_ms, 4, Delay::None);
+        sample.receive(leased_ms, leased_ms + 10, &[(less_urgent, 0, 1, leased_ms)]);
+        sample.receive(8_000, 8_010, &[(urgent, 0, 2, 8_000), (last, 0, 3, 8_000)]);
+        found(&sample, 1).len()
+    }
+
+    #[test]
+    fn what_is_due_may_come_late_but_goes_first_once_it_has_its_sequence() {
+        assert_eq!(of_what_is_due(5_060, 5_080), 0);
+        assert_eq!(of_what_is_due(5_081, 5_080), 1, "something came after it");
+        assert_eq!(of_what_is_due(6_000, 7_000), 0);
+        assert_eq!(of_what_is_due(6_001, 7_000), 1, "a second has passed");
+    }
+
+    /// Of several shards: level 0 is visible on shard 3 from 1000 ms until another receive leases it at 2551 ms. A receive
+    /// from 2413 to 2576 ms takes level 3 from shard 14 at 2422 ms, and from shard 3 what is told: level and when.
+    fn of_a_receive(from_its_shard: Option<(u32, u64)>) -> Vec<String> {
+        let mut sample = Sample::default();
+        let urgent = sample.enqueue(1_000, 0, Delay::None);
+        let less_urgent = sample.enqueue(1_000, 3, Delay::None);
+        let mut got: Vec<Got> = vec![(less_urgent, 14, 10, 2_422)];
+        if let Some((level, leased_ms)) = from_its_shard {
+            let more = sample.enqueue(1_001, level, Delay::None);
+            got.insert(0, (more, 3, 10, leased_ms));
+        }
+        sample.receive(2_413, 2_576, &got);
+        sample.receive(2_551, 2_570, &[(urgent, 3, 9, 2_551)]);
+        found(&sample, 16)
+    }
+
+    #[test]
+    fn what_a_receive_asked_for_another_may_get_where_a_shard_takes_longer() {
+        assert!(of_a_receive(Some((0, 2_570))).is_empty());
+        let passed_over = |from_its_shard| {
+            let found = of_a_receive(from_its_shard);
+            found.iter().any(|text| text.ends_with("two levels more urgent for over 100 ms"))
+        };
+        assert!(passed_over(None), "it did not ask the shard");
+        assert!(passed_over(Some((1, 2_570))), "it did not ask the shard for that level");
+        assert!(passed_over(Some((0, 2_430))), "the shard did not take longer");
     }
 }

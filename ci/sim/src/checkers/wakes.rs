@@ -2,14 +2,12 @@
 
 use super::{Case, Found};
 use crate::history::Call;
-use crate::stays::{Stay, stays};
+use crate::stays::{DUE_MS, Stay, stays};
 use overtake_wire::message::{Receive, Request, Response};
 
 const NANOS_PER_MS: u64 = 1_000_000;
 /// How long before a receive that does not wait something must have been visible, in milliseconds.
 const SETTLED_MS: u64 = 200;
-/// What becomes visible by time does so within a second.
-const DUE_MS: u64 = 1_000;
 /// How long before the end of a wait something must have been visible, in milliseconds.
 const WOKEN_MS: u64 = 500;
 
@@ -30,7 +28,7 @@ pub(super) fn check(case: &Case<'_>, found: &mut Found) {
                 stay.id,
                 stay.receipt,
                 stay.level,
-                stay.from,
+                stay.due,
                 stay.to,
                 case.clocks.low(call.start_ns),
                 case.clocks.high(end_ns)
@@ -45,7 +43,7 @@ fn is_missed(case: &Case<'_>, call: &Call, receive: &Receive, end_ns: u64, stay:
     } else {
         end_ns.saturating_sub(WOKEN_MS * NANOS_PER_MS)
     };
-    let known = stay.known_ns <= before_ns || stay.from.plus_ms(DUE_MS) < case.clocks.low(before_ns);
+    let known = stay.known_ns <= before_ns || stay.due.plus_ms(DUE_MS) < case.clocks.low(before_ns);
     receive.max_priority.is_none_or(|ceiling| u32::from(stay.level) <= ceiling)
         && known
         && case.clocks.high(end_ns) < stay.to

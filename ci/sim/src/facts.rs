@@ -6,6 +6,7 @@ use crate::history::{Call, History, Made, Number, identify};
 use crate::lost::{LostReceive, lost_receives};
 use crate::swarm::{QueuePlan, Swarm};
 use bytes::Bytes;
+use overtake_base::limits::MAX_DELIVERIES_DEFAULT;
 use overtake_base::{MessageId, Receipt, UnixMillis};
 use overtake_wire::message::{
     DeadLetter, Delivered, Enqueued, Headers, Receive, Refusal, Request, Response, Settled,
@@ -28,6 +29,8 @@ pub struct QueueFacts<'a> {
     pub lost: Vec<LostReceive<'a>>,
     /// It was deleted, or may have been.
     pub deleted: bool,
+    /// From which virtual time on it may have been deleted, and made anew by whoever enqueued next.
+    pub deleted_from_ns: u64,
     /// From which virtual time on dead letters may have been brought back.
     pub redriven_from_ns: u64,
     /// What was left, if the run came to its end and the queue was there.
@@ -45,7 +48,14 @@ impl QueueFacts<'_> {
     /// Whether a message may be dead after so many deliveries: after as many as are allowed, or at the end of its time.
     pub fn may_be_dead_after(&self, message: &Message<'_>, deliveries: u32) -> bool {
         deliveries >= self.plan.max_deliveries
+            || self.may_be_of_later_life(message) && deliveries >= MAX_DELIVERIES_DEFAULT
             || self.plan.dead_letter_expired && message.can_expire(self.plan)
+    }
+
+    /// Whether a message may be of a queue that was made anew after this one was deleted: by an enqueue or an update,
+    /// neither of which says what the plan does.
+    fn may_be_of_later_life(&self, message: &Message<'_>) -> bool {
+        message.may_have_stored().any(|attempt| attempt.end_ns() > self.deleted_from_ns)
     }
 }
 
@@ -243,6 +253,9 @@ impl<'a> Gatherer<'a> {
             (Request::DeleteQueue { .. }, None) => true,
             _ => false,
         };
+        let first_start = |some: &mut dyn Iterator<Item = &&'a Call>| {
+            some.map(|call| call.start_ns).min().unwrap_or(u64::MAX)
+        };
         let redriven =
             |call: &&&Call| matches!(&call.request, Request::DlqRedrive(redrive) if !redrive.dry_run);
         let facts = QueueFacts {
@@ -252,12 +265,8 @@ impl<'a> Gatherer<'a> {
             strangers: Vec::new(),
             lost: lost_receives(history, &calls),
             deleted: calls.iter().any(|call| gone(&call)),
-            redriven_from_ns: calls
-                .iter()
-                .filter(redriven)
-                .map(|call| call.start_ns)
-                .min()
-                .unwrap_or(u64::MAX),
+            deleted_from_ns: first_start(&mut calls.iter().filter(gone)),
+            redriven_from_ns: first_start(&mut calls.iter().filter(redriven)),
             end: None,
             calls,
         };

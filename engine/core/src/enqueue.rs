@@ -27,9 +27,6 @@ const RETRY_MS: u32 = 1_000;
 /// When to try again while there is no disk head-room, in milliseconds.
 const RETRY_DISK_MS: u32 = 5_000;
 
-/// When to try again where a shard has not heard of a new queue yet, in milliseconds.
-const NEW_QUEUE_RETRY_MS: u32 = 50;
-
 /// An enqueue under way.
 pub(crate) struct EnqueueOperation {
     pub(crate) origin: Origin,
@@ -307,7 +304,7 @@ impl Core {
             _ => return,
         };
         for placed in core::mem::take(&mut state.pending) {
-            state.results[placed.place] = Some(Err(Refusal::not_found("the queue was deleted")));
+            state.results[placed.place] = Some(Err(queue_deleted()));
         }
         self.enqueued(state);
     }
@@ -539,7 +536,7 @@ impl Core {
             Next::Done(result) => state.results[place] = Some(result),
             Next::Refused(reason) => state.results[place] = Some(Err(no_room(reason, state.retry_ms))),
             Next::Note(reason) => return state.note_refused(place, reason),
-            Next::NoQueue => state.results[place] = Some(Err(self.no_queue(state))),
+            Next::NoQueue => state.results[place] = Some(Err(queue_deleted())),
         }
         None
     }
@@ -556,7 +553,7 @@ impl Core {
         let outcomes = match reply {
             ShardReply::Answer(Answer::Enqueued(outcomes)) => outcomes,
             ShardReply::Answer(_) => {
-                let gone = self.no_queue(state);
+                let gone = queue_deleted();
                 return all_sent.iter().for_each(|sent| state.results[sent.place] = Some(Err(gone.clone())));
             }
             reply => {
@@ -582,16 +579,6 @@ impl Core {
                 }
             };
         }
-    }
-
-    /// Why a shard does not know the queue: it is no more, or so new that its news is still on the way.
-    fn no_queue(&self, state: &EnqueueOperation) -> Refusal {
-        let exists =
-            state.queue.as_ref().is_some_and(|queue| self.directory.by_id(queue.record.id).is_some());
-        if exists {
-            return Refusal::no_quorum("the queue is being created; try again", NEW_QUEUE_RETRY_MS);
-        }
-        Refusal::not_found("the queue was deleted")
     }
 
     fn enqueued(&mut self, state: EnqueueOperation) {
@@ -737,6 +724,12 @@ fn beyond_levels(levels: u8) -> Refusal {
         "priority",
         format!("priority must be 0..={}, this queue has {levels} levels", levels - 1),
     )
+}
+
+/// A shard does not know the queue. One that has not heard of a new queue yet gives the call back; so the queue is no more,
+/// also where this core has not heard of that yet.
+fn queue_deleted() -> Refusal {
+    Refusal::not_found("the queue was deleted")
 }
 
 fn no_room(reason: RefusedReason, retry_ms: u32) -> Refusal {

@@ -7,8 +7,9 @@ use client::{Client, shape};
 use overtake_base::QueueConfigPatch;
 use overtake_sim::disk::DiskProfile;
 use overtake_sim::node::NodeShape;
+use overtake_sim::ways::Slowness;
 use overtake_sim::world::Notice;
-use overtake_wire::message::{EnqueueMessage, Receive, Request, Response, Settled};
+use overtake_wire::message::{EnqueueMessage, ErrorCode, Receive, Request, Response, Settled};
 
 #[test]
 fn what_is_enqueued_is_received_most_urgent_first_and_acked() {
@@ -243,6 +244,49 @@ fn enqueues_that_wait_for_room_are_answered_when_their_queue_is_deleted() {
             }
         }
     }
+}
+
+/// Ways between cores are slow, so that news of one kind arrive long before those of another.
+const SLOW: Slowness = Slowness { most_ns: 20_000_000, ppm: 500_000, times: 0 };
+
+#[test]
+fn what_comes_while_a_queue_is_made_anew_is_never_told_of_a_missing_leader() {
+    const COUNT: u64 = 40;
+    for seed in 0..200 {
+        let mut client = Client::new(seed, 2, 8);
+        client.world.mesh_slow = SLOW;
+        client.put("work", QueueConfigPatch { shards: Some(Some(1)), ..QueueConfigPatch::default() });
+        let message = EnqueueMessage { body: "x".into(), ..EnqueueMessage::default() };
+        let enqueue = Request::Enqueue { queue: "work".into(), messages: vec![message] };
+        let receive = Request::Receive(Receive { wait_s: 1, ..Receive::new("work") });
+        let others: Vec<_> = (0..2).map(|_| client.world.connect()).collect();
+        client.send(&Request::DeleteQueue { queue: "work".into() });
+        (1..=COUNT).for_each(|number| client.world.set_timer(number * 500_000, number));
+        let mut left = COUNT + 1;
+        while left > 0 {
+            match client.world.next_notice() {
+                Some(Notice::Timer { number }) => {
+                    let body = if number % 4 == 0 { &enqueue } else { &receive };
+                    assert!(client.world.send(others[number as usize % 2], number, body));
+                }
+                Some(Notice::Response { response, .. }) => {
+                    left -= 1;
+                    check_of_a_queue_made_anew(seed, &response);
+                }
+                Some(_) => {}
+                None => panic!("seed {seed}: {left} are never answered"),
+            }
+        }
+    }
+}
+
+fn check_of_a_queue_made_anew(seed: u64, response: &Response) {
+    let refused = match response {
+        Response::Refused(refusal) => Some(refusal),
+        Response::Enqueued { results } => results.iter().find_map(|result| result.as_ref().err()),
+        _ => None,
+    };
+    assert!(refused.is_none_or(|refusal| refusal.code == ErrorCode::NotFound), "seed {seed}: {refused:?}");
 }
 
 #[test]

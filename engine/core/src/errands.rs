@@ -38,8 +38,7 @@ pub(crate) struct Errand {
     home: ShardId,
     /// Where it is; none while it waits to be tried again.
     to: Option<Address>,
-    /// None where it is under way and will not be sent again.
-    task: Option<Task>,
+    task: Task,
     /// What messages in the response belong to.
     queue: Option<QueueId>,
     end_ns: u64,
@@ -53,7 +52,7 @@ impl Core {
             Task::Receive { queue, deadline_ns, .. } => (Some(*queue), deadline_ns + GRACE_NS),
             _ => (None, self.now.monotonic_ns + CALL_PATIENCE_NS),
         };
-        self.errands.insert(call, Errand { origin, home, to: None, task: Some(task), queue, end_ns });
+        self.errands.insert(call, Errand { origin, home, to: None, task, queue, end_ns });
         if !self.map.is_single() {
             self.timers.add(end_ns, Wake::ErrandOver(call));
         }
@@ -62,30 +61,46 @@ impl Core {
     }
 
     /// Sends an errand to whoever it is for now, or lets it wait until somebody is.
-    pub(crate) fn place_errand(&mut self, call: u64) {
-        let Some(errand) = self.errands.get_mut(&call).filter(|errand| errand.to.is_none()) else { return };
-        let (home, origin) = (errand.home, errand.origin);
-        match self.whom_to_ask(home) {
-            Some(to) if to == self.me => {
-                if let Some(task) = self.errands.get_mut(&call).and_then(|errand| errand.task.take()) {
-                    self.do_errand(call, origin, task);
-                }
-            }
+    fn place_errand(&mut self, call: u64) {
+        let Some(errand) = self.errands.get(&call).filter(|errand| errand.to.is_none()) else { return };
+        match self.whom_to_ask(errand.home) {
+            Some(to) if to == self.me => self.do_errand(call),
             Some(to) => {
-                let keeps = !self.map.is_single();
-                let Some(errand) = self.errands.get_mut(&call) else { return };
-                let Some(task) = (if keeps { errand.task.clone() } else { errand.task.take() }) else {
-                    return;
-                };
-                errand.to = Some(to);
+                let message = self.words(call, errand.task.clone());
+                if let Some(errand) = self.errands.get_mut(&call) {
+                    errand.to = Some(to);
+                }
                 if to.node != self.me.node {
                     self.links.note(to, call);
                 }
-                let message = self.words(call, task);
                 self.out.push(Output::Mesh { to, message });
             }
             None => self.timers.add(self.now.monotonic_ns + RETRY_NS, Wake::Errand(call)),
         }
+    }
+
+    /// An errand that waited is tried again. The queue may have been deleted meanwhile, and made anew with another home:
+    /// then it begins anew too.
+    pub(crate) fn retry_errand(&mut self, call: u64) {
+        let Some(errand) = self.errands.get(&call).filter(|errand| errand.to.is_none()) else { return };
+        let home = match &errand.task {
+            Task::Receive { tenant, receive, .. } => self.home_of(tenant, &receive.queue),
+            Task::Enqueue { tenant, queue, rate_checked: true, .. } => self.home_of(tenant, queue),
+            Task::Other { tenant, request } => {
+                request.queue().map_or(Some(errand.home), |queue| self.home_of(tenant, queue))
+            }
+            Task::Enqueue { rate_checked: false, .. } | Task::Directory(_) => Some(errand.home),
+        };
+        if home == Some(errand.home) {
+            return self.place_errand(call);
+        }
+        if let Some(Errand { origin, task, .. }) = self.end_errand(call) {
+            self.begin_task(origin, task);
+        }
+    }
+
+    fn home_of(&self, tenant: &Tenant, queue: &str) -> Option<ShardId> {
+        self.find_queue(tenant, queue).ok().map(|entry| entry.home())
     }
 
     fn words(&self, call: u64, task: Task) -> MeshMessage {
@@ -108,27 +123,28 @@ impl Core {
     }
 
     /// It is for this core itself.
-    fn do_errand(&mut self, call: u64, origin: Origin, task: Task) {
+    fn do_errand(&mut self, call: u64) {
+        let Some(errand) = self.errands.get_mut(&call) else { return };
+        if let Task::Directory(command) = &errand.task {
+            errand.to = Some(self.me);
+            let command = command.clone();
+            return self.directory_call(Caller { at: self.me, link: 0, call }, command);
+        }
+        if let Some(Errand { origin, task, .. }) = self.end_errand(call) {
+            self.begin_task(origin, task);
+        }
+    }
+
+    fn begin_task(&mut self, origin: Origin, task: Task) {
         match task {
-            Task::Directory(command) => {
-                if let Some(errand) = self.errands.get_mut(&call) {
-                    errand.to = Some(self.me);
-                    errand.task = Some(Task::Directory(command.clone()));
-                }
-                self.directory_call(Caller { at: self.me, link: 0, call }, command);
-            }
-            Task::Other { tenant, request } => {
-                self.end_errand(call);
-                self.execute(origin, &tenant, request);
-            }
             Task::Receive { tenant, receive, deadline_ns, .. } => {
-                self.end_errand(call);
                 self.start_receive(origin, &tenant, receive, deadline_ns);
             }
             Task::Enqueue { tenant, queue, messages, rate_checked } => {
-                self.end_errand(call);
                 self.start_enqueue(origin, &tenant, queue, messages, rate_checked);
             }
+            Task::Other { tenant, request } => self.execute(origin, &tenant, request),
+            Task::Directory(_) => drop(self.send_errand(origin, ShardId::DIRECTORY, task)),
         }
     }
 
@@ -144,9 +160,6 @@ impl Core {
     /// Whom it was sent to cannot do it: nothing was done.
     pub(crate) fn errand_refused(&mut self, call: u64) {
         let Some(errand) = self.errands.get_mut(&call) else { return };
-        if errand.task.is_none() {
-            return self.fail_errand(call, false);
-        }
         if let Some(to) = errand.to.take() {
             self.links.forget(to, call);
         }
@@ -165,7 +178,7 @@ impl Core {
         errand.to = None;
         match &errand.task {
             // What may have been leased comes back when its lease runs out.
-            Some(Task::Receive { .. }) => self.place_errand(call),
+            Task::Receive { .. } => self.place_errand(call),
             _ => self.fail_errand(call, true),
         }
     }
@@ -175,7 +188,7 @@ impl Core {
         let Some(errand) = self.errands.get(&call) else { return };
         let to = errand.to;
         if let Some(to) = to
-            && matches!(errand.task, Some(Task::Receive { .. }))
+            && matches!(errand.task, Task::Receive { .. })
         {
             self.out.push(Output::Mesh { to, message: MeshMessage::ForwardCancel { call } });
         }
@@ -185,7 +198,7 @@ impl Core {
     fn fail_errand(&mut self, call: u64, unknown: bool) {
         let Some(errand) = self.end_errand(call) else { return };
         let response = match errand.task {
-            Some(Task::Receive { .. }) => Response::Received { messages: Vec::new() },
+            Task::Receive { .. } => Response::Received { messages: Vec::new() },
             _ if unknown => refused(Refusal::fate_unknown(
                 "the node that was to do it is gone; look, then retry with the same id or dedup key",
                 1_000,

@@ -440,7 +440,7 @@ impl Core {
                 Wake::Queue(queue) => self.waiting.wake(queue),
                 Wake::Enqueue(operation, part) => self.enqueue_woken(operation, part),
                 Wake::Call(call) => self.retry_call(call),
-                Wake::Errand(call) => self.place_errand(call),
+                Wake::Errand(call) => self.retry_errand(call),
                 Wake::ErrandOver(call) => self.errand_over(call),
                 Wake::Doubt(number) => self.doubt_over(number),
             }

@@ -250,6 +250,27 @@ fn enqueues_that_wait_for_room_are_answered_when_their_queue_is_deleted() {
 const SLOW: Slowness = Slowness { most_ns: 20_000_000, ppm: 500_000, times: 0 };
 
 #[test]
+fn depth_is_kept_from_the_first_moment_after_a_start() {
+    for seed in 0..50 {
+        let mut client = Client::new(seed, 2, 8);
+        client.world.mesh_slow = SLOW;
+        put_small(&mut client, 8);
+        client.fill("small", 0, 8);
+        client.world.crash();
+        client.world.start();
+        client.session = client.world.connect();
+        let refused = loop {
+            match client.enqueue("small", 0, "one too many") {
+                // Not all cores serve yet.
+                Err(refusal) if refusal.code == ErrorCode::NoQuorum => {}
+                other => break other,
+            }
+        };
+        assert_eq!(refused.map_err(|refusal| refusal.code), Err(ErrorCode::Depth), "seed {seed}");
+    }
+}
+
+#[test]
 fn what_comes_while_a_queue_is_made_anew_is_never_told_of_a_missing_leader() {
     const COUNT: u64 = 40;
     for seed in 0..200 {

@@ -4,6 +4,7 @@
 
 use crate::cluster::Address;
 use crate::convert::refused;
+use crate::enqueue::queue_deleted;
 use crate::mesh::{Caller, MeshMessage, ShardReply, ShardRequest};
 use crate::proposals::Proposals;
 use crate::replica::{Replica, Seen};
@@ -364,7 +365,7 @@ impl Core {
             self.view.remove(id);
             self.schedulers.remove(&id);
             for operation in self.quotas.remove(id) {
-                self.queue_gone(operation);
+                self.refuse_in_line(operation, &queue_deleted());
             }
             self.refuse_waiters(id);
             let led = shards.into_iter().filter(|shard| self.serves(*shard));

@@ -296,15 +296,15 @@ impl Core {
         }
     }
 
-    /// The queue of an enqueue that stood in line was deleted.
-    pub(crate) fn queue_gone(&mut self, operation: OperationId) {
+    /// Ends an enqueue or a redrive that stood in line.
+    pub(crate) fn refuse_in_line(&mut self, operation: OperationId, refusal: &Refusal) {
         let mut state = match self.operations.remove(&operation) {
             Some(Operation::Enqueue(state)) => state,
-            Some(Operation::Redrive(state)) => return self.redrive_gone(&state),
+            Some(Operation::Redrive(state)) => return self.redrive_failed(&state, refusal.clone()),
             _ => return,
         };
         for placed in core::mem::take(&mut state.pending) {
-            state.results[placed.place] = Some(Err(queue_deleted()));
+            state.results[placed.place] = Some(Err(refusal.clone()));
         }
         self.enqueued(state);
     }
@@ -728,7 +728,7 @@ fn beyond_levels(levels: u8) -> Refusal {
 
 /// A shard does not know the queue. One that has not heard of a new queue yet gives the call back; so the queue is no more,
 /// also where this core has not heard of that yet.
-fn queue_deleted() -> Refusal {
+pub(crate) fn queue_deleted() -> Refusal {
     Refusal::not_found("the queue was deleted")
 }
 

@@ -238,7 +238,8 @@ impl Core {
         if matches!(state.kind, GatherKind::Depth) {
             if let Some(queue) = &state.queue {
                 let id = queue.record.id;
-                self.depth_known(id);
+                let failure = replies.iter().find(|(_, reply)| matches!(reply, ShardReply::Failed { .. }));
+                self.depth_told(id, failure.map(|(_, reply)| failed(reply)));
             }
             return;
         }

@@ -2,7 +2,8 @@
 //! enqueue rates of tenants, kept by each tenant's home core.
 //!
 //! Depth is what the shards last told, plus what was let in and is not answered yet. That is never less than the truth,
-//! so depth is never exceeded; before anything is refused the shards are asked, so nothing is refused early.
+//! so depth is never exceeded; before anything is refused the shards are asked, so nothing is refused early. They are
+//! asked too before a core that begins to be a queue's home lets in the first: it may not have been told of all of them.
 
 use crate::config::CoreConfig;
 use crate::directory::QueueEntry;
@@ -15,6 +16,7 @@ use overtake_base::queue_config::QueueConfig;
 use overtake_base::{QueueId, ShardId, UnixMillis};
 use overtake_queue::command::{RefusedReason, Room};
 use overtake_queue::rate::{RateLimiter, TokenBucket};
+use overtake_wire::message::Refusal;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Limits of all queues at home on this core.
@@ -28,6 +30,8 @@ pub(crate) struct Quotas {
 struct DepthQuota {
     line: VecDeque<OperationId>,
     in_flight: Admitted,
+    /// All shards have told their depth since this core is the queue's home.
+    known: bool,
     /// The shards have been asked for the first of the line.
     asked: Asked,
 }
@@ -70,10 +74,13 @@ impl Quotas {
         self.caps.get_mut(&queue)
     }
 
-    /// This core begins to be a queue's home: deliveries elsewhere are not known here.
+    /// This core begins to be a queue's home: deliveries elsewhere and depths are not known here.
     pub(crate) fn home_moved_here(&mut self, queue: QueueId, now: UnixMillis) {
         if let Some(limiter) = self.caps.get_mut(&queue) {
             limiter.empty(now);
+        }
+        if let Some(quota) = self.depth.get_mut(&queue) {
+            quota.known = false;
         }
     }
 
@@ -179,7 +186,7 @@ impl Core {
     fn admit_line(&mut self, queue: QueueId) {
         while let Some(quota) = self.quotas.depth.get_mut(&queue) {
             let Some(operation) = quota.line.front().copied() else { return };
-            if quota.asked == Asked::Waiting {
+            if quota.asked == Asked::Waiting || !self.knows_depth(queue) {
                 return;
             }
             if matches!(self.operations.get(&operation), Some(Operation::Redrive(_))) {
@@ -188,6 +195,7 @@ impl Core {
                 }
                 return;
             }
+            let Some(quota) = self.quotas.depth.get_mut(&queue) else { return };
             let Some(Operation::Enqueue(mut state)) = self.operations.remove(&operation) else {
                 quota.line.pop_front();
                 continue;
@@ -224,6 +232,17 @@ impl Core {
         }
     }
 
+    /// False where nothing is to be let in before the shards, which are being asked, have told their depth.
+    pub(crate) fn knows_depth(&mut self, queue: QueueId) -> bool {
+        let quota = self.quotas.depth.entry(queue).or_default();
+        let known = quota.known;
+        if !known && quota.asked != Asked::Waiting {
+            quota.asked = Asked::Waiting;
+            self.ask_depth(queue);
+        }
+        known
+    }
+
     fn ask_depth(&mut self, queue: QueueId) {
         let Some(entry) = self.directory.by_id(queue).cloned() else { return };
         let shards = entry.shards.clone();
@@ -231,11 +250,19 @@ impl Core {
         self.gather(nobody, entry, GatherKind::Depth, &shards, |queue| crate::mesh::Read::Summary { queue });
     }
 
-    /// Every shard has told its depth; the view knows it.
-    pub(crate) fn depth_known(&mut self, queue: QueueId) {
-        if let Some(quota) = self.quotas.depth.get_mut(&queue) {
-            quota.asked = Asked::Answered;
+    /// Every shard has told its depth, which the view knows, or some could not be asked: what they told last counts then,
+    /// and where they never told, nothing is let in.
+    pub(crate) fn depth_told(&mut self, queue: QueueId, failure: Option<Refusal>) {
+        let Some(quota) = self.quotas.depth.get_mut(&queue) else { return };
+        if let Some(refusal) = failure.filter(|_| !quota.known) {
+            quota.asked = Asked::No;
+            let line = core::mem::take(&mut quota.line);
+            // Who wants room for turns of a redrive asks again by itself.
+            self.room_wanted.forget(queue);
+            return line.into_iter().for_each(|operation| self.refuse_in_line(operation, &refusal));
         }
+        quota.known = true;
+        quota.asked = Asked::Answered;
         self.admit(queue);
     }
 }

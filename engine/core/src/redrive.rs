@@ -8,14 +8,14 @@
 
 use crate::convert::{failed, refused};
 use crate::directory::QueueEntry;
-use crate::enqueue::Admitted;
+use crate::enqueue::{Admitted, queue_deleted};
 use crate::mesh::{MeshMessage, ShardReply, ShardRequest};
 use crate::sessions::Origin;
 use crate::{Core, Operation, OperationId, Output};
 use overtake_base::{Level, QueueId, ShardId, UnixMillis};
 use overtake_queue::answer::Answer;
 use overtake_queue::command::{Command, Redrive, RedriveSelection, Room};
-use overtake_wire::message::{Refusal, Response};
+use overtake_wire::message::{ErrorCode, Refusal, Response};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -50,6 +50,13 @@ pub(crate) struct RoomWanted {
     wanted: BTreeMap<QueueId, BTreeMap<ShardId, (Room, u64)>>,
     /// Shards that have a grant on its way.
     granting: BTreeSet<(QueueId, ShardId)>,
+}
+
+impl RoomWanted {
+    /// Whoever still wants room for a queue asks again.
+    pub(crate) fn forget(&mut self, queue: QueueId) {
+        self.wanted.remove(&queue);
+    }
 }
 
 impl Core {
@@ -126,19 +133,18 @@ impl Core {
                 self.operations.insert(operation, Operation::Redrive(state));
                 self.quotas.line_up(id, operation);
             }
-            ShardReply::Failed { .. } if state.moved > 0 => {
-                let detail = "some shards of the queue did it and some could not; retry";
-                self.respond(state.origin, refused(Refusal::fate_unknown(detail, 1_000)));
-            }
-            ShardReply::Failed { .. } => self.respond(state.origin, refused(failed(reply))),
-            _ => self.redrive_gone(&state),
+            ShardReply::Failed { .. } => self.redrive_failed(&state, failed(reply)),
+            _ => self.redrive_failed(&state, queue_deleted()),
         }
         self.admit(id);
     }
 
-    /// The queue was deleted.
-    pub(crate) fn redrive_gone(&mut self, state: &RedriveOperation) {
-        self.respond(state.origin, refused(Refusal::not_found("the queue was deleted")));
+    /// It cannot go on. Of a queue that is no more it does not matter what it did.
+    pub(crate) fn redrive_failed(&mut self, state: &RedriveOperation, refusal: Refusal) {
+        let in_parts = state.moved > 0 && refusal.code != ErrorCode::NotFound;
+        let detail = "some shards of the queue did it and some could not; retry";
+        let refusal = if in_parts { Refusal::fate_unknown(detail, 1_000) } else { refusal };
+        self.respond(state.origin, refused(refusal));
     }
 
     /// Asks for room for redrive jobs of this core's shards whose turn has come.
@@ -205,9 +211,12 @@ impl Core {
         let Some(wanted) = self.room_wanted.wanted.get(&queue) else { return };
         let mut wanted = wanted.clone();
         let Some(entry) = self.directory.by_id(queue).cloned() else {
-            self.room_wanted.wanted.remove(&queue);
+            self.room_wanted.forget(queue);
             return;
         };
+        if entry.needs_quota() && !self.knows_depth(queue) {
+            return;
+        }
         wanted.retain(|shard, (room, first)| {
             let whose = (queue, *shard);
             let free = self.free_room(&entry);

@@ -181,8 +181,21 @@ impl Group {
             0 => hint,
             _ => raft.raft_log.find_conflict_by_term(hint, hint_term).0,
         };
+        if self.hollow
+            && message.term >= self.term()
+            && matches!(message.kind, PeerMessageKind::Heartbeat { commit: 1.., .. })
+        {
+            // The leader takes it for the replica that was here before, which held a log.
+            return self.ask_for_snapshot(from, message.term);
+        }
         if guard::check(replica, &message, probe)? == Verdict::Drop {
             return Ok(());
+        }
+        if let PeerMessageKind::AppendResponse { reject: true, snapshot: 1.., .. } = message.kind
+            && message.term == self.term()
+        {
+            // It has no state, whatever was acknowledged by one that was there before it.
+            self.log_ends_at(from, 0);
         }
         if is_planted(Bug::VoteTwice)
             && matches!(message.kind, PeerMessageKind::RequestVote { pre: false, .. })
@@ -225,9 +238,9 @@ impl Group {
         self.silent
     }
 
-    /// A voter says that its log ends at `last`. Where it had acknowledged more, its disk lost that: a leader begins with
-    /// it from the beginning.
-    pub fn voter_ends_at(&mut self, peer: NodeId, last: u64) {
+    /// A replica says that its log ends at `last`. Where more had been acknowledged, that is lost: its disk was damaged, or it
+    /// is not the replica that was there before. A leader begins with it from the beginning.
+    pub fn log_ends_at(&mut self, peer: NodeId, last: u64) {
         if !self.is_leader() || peer == self.node {
             return;
         }

@@ -156,6 +156,26 @@ fn a_voter_is_exchanged_for_a_newcomer_that_was_brought_up_first() {
     assert_eq!(world.groups[&2].commit(), world.groups[&2].last_index());
 }
 
+/// It held the log when it was dropped and wanted again before its leader knew of the one or the other.
+#[test]
+fn a_replica_that_begins_anew_under_its_old_id_is_brought_up_again() {
+    let mut world = World::of(&[1, 2, 3]);
+    world.lead(1);
+    world.propose(1);
+    let hard_state = world.groups[&3].hard_state();
+    let recovered =
+        RecoveredGroup { hard_state: HardState { commit: 0, ..hard_state }, ..RecoveredGroup::default() };
+    world.begin(3, &[], recovered);
+    world.propose(1);
+    world.tick(1, 8);
+    assert!(world.groups[&3].is_hollow() && !world.groups[&1].has_caught_up(NodeId(3)));
+    world.give(1, 3);
+    world.tick(1, 4);
+    world.propose(1);
+    assert!(!world.groups[&3].is_hollow() && world.groups[&1].has_caught_up(NodeId(3)));
+    assert_eq!(world.applied[&3].last().unwrap().data[..], b"entry"[..]);
+}
+
 #[test]
 fn in_a_joint_configuration_both_majorities_are_needed() {
     let mut world = World::of(&[1, 2, 3]);

@@ -255,7 +255,7 @@ impl Core {
             if let Some(group) =
                 self.group_mut(*shard).filter(|group| !group.is_silent() && !group.is_hollow())
             {
-                group.voter_ends_at(from.node, *last);
+                group.log_ends_at(from.node, *last);
                 told.push((*shard, group.term(), group.last_index()));
             }
         }

@@ -167,7 +167,7 @@ impl ClusterRun {
 
     fn ailment(&self) -> Option<String> {
         let busy = || self.operator.is_busy().then(|| format!("an operator waits: {:?}", self.operator));
-        self.world.ailment().or_else(busy).or_else(|| self.world.unsettled())
+        self.world.ailment().or_else(|| self.world.unsettled()).or_else(busy)
     }
 
     fn summary(&self, to_the_end: bool) -> Summary {

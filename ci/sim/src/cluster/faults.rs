@@ -16,7 +16,7 @@ const LOOK_NS: u64 = 5 * NANOS_PER_MS;
 /// A node that is told to stop has stopped within this, in nanoseconds.
 const STOP_NS_MAX: u64 = 60_000 * NANOS_PER_MS;
 /// Disk operations that a kill is aimed at.
-const AIMED_OPERATIONS: u64 = 12;
+pub const AIMED_OPERATIONS: u64 = 12;
 /// Nodes of one run at most; the timers of a kind are numbered by node.
 const NODES_MAX: u64 = 16;
 
@@ -122,6 +122,7 @@ impl Faults {
         for kind in Kind::ALL {
             self.again(*kind, world);
         }
+        world.aims_at_drops = (self.plan.kill_all_ms > 0).then(|| Random::new(world.seed, "aimed at drops"));
     }
 
     fn mean_ms(&self, kind: Kind) -> u64 {
@@ -250,14 +251,16 @@ impl Faults {
     /// The operation that a kill was aimed at is under way.
     pub fn crash_due(&mut self, world: &mut ClusterWorld, work: &mut Workload, history: &mut History) {
         let Some((node, _)) = world.crash_at_operation.take() else { return };
+        let of_all = core::mem::take(&mut world.crash_of_all);
         if world.failed.take() == Some(node) {
             self.counters.ends_for_failures += 1;
             make_room(node, world);
             return self.kill(node, world, work, history);
         }
         if !self.over || world.damaged == Some(node) {
-            if !self.over && self.plan.kill_all_ms > 0 && self.random.below(3) == 0 {
+            if !self.over && self.plan.kill_all_ms > 0 && (of_all || self.random.below(3) == 0) {
                 self.counters.kills_of_all += 1;
+                world.dropped_and_dark = of_all;
                 return (0..world.nodes.len()).for_each(|node| self.kill(node, world, work, history));
             }
             self.counters.kills += 1;

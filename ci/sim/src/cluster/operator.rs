@@ -120,6 +120,9 @@ impl Operator {
             return false;
         }
         let Some(members) = world.newest_members() else { return false };
+        if core::mem::take(&mut world.dropped_and_dark) {
+            self.task = self.destroy(world, &members).or(self.task);
+        }
         if self.task.is_none() {
             if self.over || world.time_ns() < self.next_ns {
                 return false;
@@ -137,23 +140,32 @@ impl Operator {
     fn choose(&mut self, world: &mut ClusterWorld, members: &Members) -> Option<Task> {
         let usable: Vec<u64> = members.usable().map(|(node, _)| node.0).collect();
         let any = usable[self.random.below(usable.len() as u64) as usize];
-        let may_add = self.added < ADDED_MAX && members.nodes.len() < NODES_MAX;
+        let may_add = self.may_add(members);
         let new = world.nodes.len() as u64 + 1;
         match self.random.below(6) {
             0 | 1 if may_add => Some(Task::Add(new)),
             2 | 3 if usable.len() > NODES_MIN => Some(Task::Drain(any)),
-            4 if may_add
-                && self.may_destroy
-                && usable.len() >= NODES_MIN
-                && !world.strands(NodeId(any), members) =>
-            {
-                self.may_destroy = false;
-                world.destroy(any as usize - 1);
-                Some(Task::Replace(any))
-            }
+            4 => self.destroy(world, members),
             5 => Some(Task::Rebalance),
             _ => None,
         }
+    }
+
+    fn may_add(&self, members: &Members) -> bool {
+        self.added < ADDED_MAX && members.nodes.len() < NODES_MAX
+    }
+
+    /// A node loses everything, where another one may take its place. Once in a run.
+    fn destroy(&mut self, world: &mut ClusterWorld, members: &Members) -> Option<Task> {
+        let usable: Vec<u64> = members.usable().map(|(node, _)| node.0).collect();
+        let any = usable[self.random.below(usable.len() as u64) as usize];
+        let may = self.may_destroy && self.may_add(members) && usable.len() >= NODES_MIN;
+        if !may || self.over || world.strands(NodeId(any), members) {
+            return None;
+        }
+        self.may_destroy = false;
+        world.destroy(any as usize - 1);
+        Some(Task::Replace(any))
     }
 
     fn next_request(&mut self, task: Task, world: &ClusterWorld, members: &Members) -> Option<ClusterChange> {
@@ -165,7 +177,7 @@ impl Operator {
         let strands = |leaver| world.strands(NodeId(leaver), members);
         match task {
             // The node that would be left alone is started first.
-            Task::Drain(leaver) | Task::Remove(leaver) if strands(leaver) => None,
+            Task::Remove(leaver) if strands(leaver) => None,
             Task::Add(node) => Some(join(node)),
             Task::Replace(_) => Some(join(world.nodes.len() as u64 + 1)),
             Task::GiveUp(dead, new) => {
@@ -180,7 +192,7 @@ impl Operator {
             Task::Drain(node) => {
                 let state = members.nodes.get(&NodeId(node)).map(|member| member.state);
                 if state == Some(MemberState::Draining) {
-                    if members.held_by(NodeId(node)) == 0 {
+                    if members.held_by(NodeId(node)) == 0 && !strands(node) {
                         self.task = Some(Task::Remove(node));
                         return Some(ClusterChange::Remove { node, force: false });
                     }

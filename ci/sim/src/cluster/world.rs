@@ -1,5 +1,6 @@
 //! The event heap of several nodes: what happens next is decided by virtual time and the order of scheduling, nothing else.
 
+use super::faults::AIMED_OPERATIONS;
 use super::net::{Net, Pair, pair};
 use super::watch::Watch;
 use crate::arena::Arena;
@@ -21,6 +22,8 @@ use overtake_wire::message::Request;
 use std::collections::{BTreeMap, BTreeSet};
 
 const NANOS_PER_MS: u64 = 1_000_000;
+/// Of the replicas that are dropped where power may fail everywhere, one in so many is followed by that.
+const DROPS_HIT: u64 = 3;
 /// Longest time between an event and the turn that takes it, in nanoseconds: events of that time share a turn.
 const TURN_DELAY_NS: u64 = 20_000;
 /// Longest way between two cores of a node, in nanoseconds.
@@ -158,6 +161,12 @@ pub struct ClusterWorld {
     pub dropped: u64,
     /// Set to count a node's disk operations down to a [`Notice::CrashDue`].
     pub crash_at_operation: Option<(usize, u64)>,
+    /// Whether power fails everywhere soon after a replica was dropped: drawn each time, where it may.
+    pub aims_at_drops: Option<Random>,
+    /// The crash that comes is that of all nodes.
+    pub crash_of_all: bool,
+    /// Power has just failed everywhere after a replica was dropped: the moment for a disk to be lost, too.
+    pub dropped_and_dark: bool,
     /// When a node last gave up because it came upon damage.
     pub gave_up_ns: Option<u64>,
 }
@@ -219,6 +228,9 @@ impl ClusterWorld {
             damaged: None,
             failed: None,
             crash_at_operation: None,
+            aims_at_drops: None,
+            crash_of_all: false,
+            dropped_and_dark: false,
             gave_up_ns: None,
         };
         (0..world.nodes.len()).for_each(|node| world.start(node));
@@ -617,7 +629,8 @@ impl ClusterWorld {
         self.rebuilt += value.rebuilt() - rebuilt_before;
         self.given_up += value.given_up() - given_up_before;
         self.begun += value.replicas_moved().0 - begun_before;
-        self.dropped += value.replicas_moved().1 - dropped_before;
+        let dropped = value.replicas_moved().1 - dropped_before;
+        self.dropped += dropped;
         let wake = value.next_wake();
         let (low, high) = (self.clocks.low(self.time_ns), self.clocks.high(self.time_ns));
         let off = value.shown_time().filter(|time| !(low..=high).contains(time));
@@ -631,6 +644,13 @@ impl ClusterWorld {
         if let Some(detail) = wrong {
             self.tale.tell(self.time_ns, || detail.clone());
             self.fatal = Some((node, detail));
+        }
+        if let Some(random) = self.aims_at_drops.as_mut().filter(|_| dropped > 0)
+            && random.below(DROPS_HIT) == 0
+            && self.crash_at_operation.is_none()
+        {
+            self.crash_at_operation = Some((node, 1 + random.below(AIMED_OPERATIONS)));
+            self.crash_of_all = true;
         }
         if let Some(wake_ns) = wake {
             // A clock that counts whole milliseconds is read again a moment after the wake-up.

@@ -93,7 +93,7 @@ mod tests {
         };
         let enqueue = Request::Enqueue { queue: queue(), messages: vec![message.clone()] };
         let stored = vec![Ok(Enqueued { id, shard: 0, duplicate: false })];
-        let receive = Request::Receive(Receive::new(&queue()));
+        let receive = Request::Receive(Receive::new(queue()));
         let mut calls = vec![
             call(2_000, enqueue, Response::Enqueued { results: stored }),
             call(3_000, Request::DlqRedrive(redrive), Response::Redriven { moved: 1 }),

@@ -382,6 +382,11 @@ impl Faults {
         history: &mut History,
     ) -> Result<(), String> {
         let Some(asked_ns) = self.asked_to_stop_ns[node] else { return Ok(()) };
+        if world.gone[node] {
+            // It was lost before it had stopped.
+            self.asked_to_stop_ns[node] = None;
+            return Ok(());
+        }
         if world.nodes[node].is_stopped() {
             self.counters.stops += 1;
             self.asked_to_stop_ns[node] = None;

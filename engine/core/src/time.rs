@@ -217,7 +217,10 @@ impl Core {
     fn warn_of_dispute(&mut self, nodes: usize) {
         let now_ns = self.now.monotonic_ns;
         let waited_ns = self.clocks.first_heard_ns.map_or(0, |first_ns| now_ns - first_ns);
-        if waited_ns < DISPUTE_PATIENCE_NS || core::mem::replace(&mut self.clocks.warned, true) {
+        if waited_ns < DISPUTE_PATIENCE_NS
+            || self.clocks.readings.is_empty()
+            || core::mem::replace(&mut self.clocks.warned, true)
+        {
             return;
         }
         let walls: Vec<String> = (self.clocks.readings.iter())

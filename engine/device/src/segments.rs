@@ -9,6 +9,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+/// Long reads go to the disk in parts: what is written meanwhile waits for one of them at most.
+const READ_BYTES: usize = 256 * 1024;
+
 /// The open segments of a core's folder.
 #[derive(Debug)]
 pub(crate) struct SegmentFiles {
@@ -53,15 +56,20 @@ impl SegmentFiles {
     /// Reads exactly so many bytes.
     pub(crate) async fn read(&self, name: FileName, offset: u64, length: u32) -> io::Result<DiskDone> {
         let file = self.file(name).await?;
-        let result = file.read_at_aligned(offset, length as usize).await?;
-        if result.len() != length as usize {
-            return Err(io::Error::new(
-                io::ErrorKind::UnexpectedEof,
-                format!("{} of {length} bytes were read", result.len()),
-            ));
-        }
         // The result's memory belongs to the executor; what goes to the core must not hold on to it.
-        Ok(DiskDone::Read(Bytes::copy_from_slice(&result)))
+        let mut bytes = Vec::with_capacity(length as usize);
+        while bytes.len() < length as usize {
+            let wanted = (length as usize - bytes.len()).min(READ_BYTES);
+            let part = file.read_at_aligned(offset + bytes.len() as u64, wanted).await?;
+            bytes.extend_from_slice(&part);
+            if part.len() != wanted {
+                return Err(io::Error::new(
+                    io::ErrorKind::UnexpectedEof,
+                    format!("{} of {length} bytes were read", bytes.len()),
+                ));
+            }
+        }
+        Ok(DiskDone::Read(Bytes::from(bytes)))
     }
 
     /// Closes the file, which is to be removed or made anew.

@@ -65,6 +65,17 @@ async fn each_operation() {
     // Past the end: an error, not fewer bytes.
     let past = DiskOperationKind::Read { file: segment, offset: bytes, length: BLOCK_BYTES as u32 };
     assert!(!one(&mut device, past).await.expect_err("past the end").full);
+    // Longer than one part: everything in its place, and an end in a later part is an error too.
+    let numbered: Vec<u8> = (0..160u8).flat_map(|number| [number; BLOCK_BYTES]).collect();
+    let write = DiskOperationKind::Write { file: segment, offset: 0, data: numbered.clone().into() };
+    assert_eq!(one(&mut device, write).await, Ok(DiskDone::Done));
+    let length = 157 * BLOCK_BYTES as u32;
+    let long = DiskOperationKind::Read { file: segment, offset: 2 * BLOCK_BYTES as u64, length };
+    let expected = Bytes::from(numbered).slice(2 * BLOCK_BYTES..159 * BLOCK_BYTES);
+    assert_eq!(one(&mut device, long).await, Ok(DiskDone::Read(expected)));
+    let past = DiskOperationKind::Read { file: segment, offset: bytes - 100 * BLOCK_BYTES as u64, length };
+    let detail = one(&mut device, past).await.expect_err("past the end").detail;
+    assert!(detail.contains("409600 of 643072 bytes were read"), "{detail}");
     let absent = DiskOperationKind::Read { file: FileName::Segment(9), offset: 0, length: 4096 };
     let detail = one(&mut device, absent).await.expect_err("no such file").detail;
     assert!(detail.contains("reading 4096 bytes of journal-00000009.segment at 0"), "{detail}");
@@ -87,7 +98,7 @@ async fn each_operation() {
     }
     let left = vec![(checkpoint, 10)];
     assert_eq!(one(&mut device, DiskOperationKind::List).await, Ok(DiskDone::Listed(left)));
-    assert_eq!(calls.get(), 16);
+    assert_eq!(calls.get(), 19);
     device.close().await.expect("close");
 }
 

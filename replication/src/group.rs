@@ -183,9 +183,13 @@ impl Group {
         };
         if self.hollow
             && message.term >= self.term()
-            && matches!(message.kind, PeerMessageKind::Heartbeat { commit: 1.., .. })
+            && matches!(
+                message.kind,
+                PeerMessageKind::Append { .. } | PeerMessageKind::Heartbeat { commit: 1.., .. }
+            )
         {
-            // The leader takes it for the replica that was here before, which held a log.
+            // Of log it can make nothing; and a leader that says that some is committed here takes it for the replica that was
+            // here before.
             return self.ask_for_snapshot(from, message.term);
         }
         if guard::check(replica, &message, probe)? == Verdict::Drop {
@@ -206,12 +210,6 @@ impl Group {
             matches!(message.kind, PeerMessageKind::RequestVote { .. } | PeerMessageKind::TimeoutNow);
         if (self.silent || self.hollow) && asks_for_votes {
             return Ok(());
-        }
-        if self.hollow
-            && message.term >= self.term()
-            && matches!(message.kind, PeerMessageKind::Append { .. })
-        {
-            return self.ask_for_snapshot(from, message.term);
         }
         if let PeerMessageKind::Snapshot { index, first } = message.kind {
             return self.offered(from, message.term, index, first);

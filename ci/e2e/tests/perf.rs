@@ -44,7 +44,7 @@ fn loading(server: &Server, flags: &str) -> JoinHandle<Outcome> {
 fn load_at(connect: &str, flags: &str) -> Outcome {
     let arguments = ["load", "--connect", connect].into_iter().chain(flags.split_whitespace());
     let options = Arguments::parse_from(arguments).options;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let runtime = overtake_perf::runtime().expect("a runtime");
     let outcome = runtime
         .block_on(run(&options, &mut |line| eprintln!("{line}")))
         .unwrap_or_else(|error| panic!("load {flags}: {error}"));

@@ -141,7 +141,7 @@ pub struct SimDisk {
     /// Files that a killed process put in place, whose names may go with the power, and what was there before.
     renamed: Vec<(FileName, Option<SimFile>)>,
     /// Places of lane files that were damaged, and have not been written since: nobody may have come upon them yet.
-    hurt: Vec<(FileName, u64, usize)>,
+    hurt: Vec<Written>,
     /// What a checkpoint's file held before it was replaced.
     replaced: BTreeMap<FileName, SimFile>,
     /// What happened.
@@ -241,8 +241,7 @@ impl SimDisk {
                 Some(before) => {
                     self.counters.segments_begun += u64::from(offset == 0);
                     self.cached.retain(|cached| !cached.overlaps(file, offset, data.len()));
-                    let now = Written { file, offset, before: data.clone() };
-                    self.hurt.retain(|(file, offset, length)| !now.overlaps(*file, *offset, *length));
+                    self.hurt.retain(|hurt| !hurt.overlaps(file, offset, data.len()));
                     self.written.push_back(Written { file, offset, before });
                     if self.written.len() > WRITES_REMEMBERED {
                         self.written.pop_front();
@@ -305,7 +304,7 @@ impl SimDisk {
     fn forget(&mut self, file: FileName) {
         self.written.retain(|written| written.file != file);
         self.cached.retain(|written| written.file != file);
-        self.hurt.retain(|(hurt, ..)| *hurt != file);
+        self.hurt.retain(|hurt| hurt.file != file);
     }
 
     /// Bytes of all files.

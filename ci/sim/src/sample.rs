@@ -20,9 +20,16 @@ pub(crate) type Got = (Number, u16, u64, u64);
 pub(crate) struct Sample {
     history: History,
     enqueued_ms: Vec<u64>,
+    /// Deliveries that the queue allows; 5 where absent.
+    max_deliveries: Option<u32>,
 }
 
 impl Sample {
+    /// Of a queue that allows so many deliveries.
+    pub(crate) fn allowing(max_deliveries: u32) -> Self {
+        Self { max_deliveries: Some(max_deliveries), ..Self::default() }
+    }
+
     /// A message is stored.
     pub(crate) fn enqueue(&mut self, at_ms: u64, priority: u32, delay: Delay) -> Number {
         let number = self.history.made.len() as Number;
@@ -44,6 +51,19 @@ impl Sample {
         self.call(start_ms, Request::Receive(receive), Vec::new(), end_ms, Response::Received { messages });
     }
 
+    /// A receive is answered with a message that is at this level by now, and on its way for so many times.
+    pub(crate) fn receive_moved(&mut self, at_ms: u64, number: Number, priority: u8, deliveries: u32) {
+        let mut moved = self.delivered((number, 0, 9, at_ms));
+        (moved.priority, moved.deliveries, moved.receipt.deliveries) = (priority, deliveries, deliveries);
+        let received = Response::Received { messages: vec![moved] };
+        self.ask(at_ms, Request::Receive(Receive::new("queue-0")), received);
+    }
+
+    /// Something else is asked, and answered at once.
+    pub(crate) fn ask(&mut self, at_ms: u64, request: Request, response: Response) {
+        self.call(at_ms, request, Vec::new(), at_ms + 10, response);
+    }
+
     /// Something is held up.
     pub(crate) fn outage(&mut self, from_ms: u64, to_ms: u64) {
         let (from_ns, to_ns) = (from_ms * NANOS_PER_MS, to_ms * NANOS_PER_MS);
@@ -59,7 +79,7 @@ impl Sample {
             shards,
             scheduling,
             levels: 5,
-            max_deliveries: 5,
+            max_deliveries: self.max_deliveries.unwrap_or(5),
             dead_letter_expired: false,
             backoff_max_s: 0,
             capped: false,

@@ -387,7 +387,7 @@ impl Core {
     }
 
     /// True where this core leads a shard and has applied all that was ever answered of it.
-    fn serves(&self, shard: ShardId) -> bool {
+    pub(crate) fn serves(&self, shard: ShardId) -> bool {
         self.replicas.get(&shard).is_some_and(Replica::serves)
     }
 

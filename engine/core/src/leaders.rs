@@ -149,8 +149,7 @@ impl Core {
         }
         let leader = self.leader_of(shard);
         // A leader that has yet to hear from a majority gives nothing.
-        let serves = || self.replicas.get(&shard).is_some_and(crate::replica::Replica::serves);
-        if leader.is_none() || leader == Some(self.me) && !serves() {
+        if leader.is_none() || leader == Some(self.me) && !self.serves(shard) {
             self.hidden.insert(shard);
         } else if self.hidden.remove(&shard) {
             self.waiting.touch_all();

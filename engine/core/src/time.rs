@@ -111,11 +111,17 @@ impl NodeClocks {
         self.own_ms = now.wall.0.cast_signed() - monotonic_ms;
     }
 
+    /// How long ago another node was heard first; 0 where none was.
+    fn waited_ns(&self, now_ns: u64) -> u64 {
+        self.first_heard_ns.map_or(0, |first_ns| now_ns - first_ns)
+    }
+
     /// Where a node that starts begins, if it knows: not before `floor`, where its logs have been already.
     fn beginning(&self, nodes: usize, floor: UnixMillis, now: Now) -> Option<UnixMillis> {
         let now_ns = now.monotonic_ns;
         let heard = self.readings.values().filter(|reading| reading.good).count() + 1;
-        let late = self.first_heard_ns.is_some_and(|first_ns| now_ns - first_ns >= PATIENCE_NS);
+        let waited_ns = self.waited_ns(now_ns);
+        let late = waited_ns >= PATIENCE_NS;
         let middle = |mut times: Vec<u64>| {
             times.sort_unstable();
             let likely: Vec<u64> = times.iter().copied().filter(|time| *time >= floor.0).collect();
@@ -134,7 +140,6 @@ impl NodeClocks {
         let walls: Vec<u64> = walls.chain([now.wall.0]).collect();
         let first_ms = walls.iter().min().copied().unwrap_or_default();
         let disputed = heard < nodes && walls.iter().any(|wall| wall.abs_diff(first_ms) > OFF_MS_MAX);
-        let waited_ns = self.first_heard_ns.map_or(0, |first_ns| now_ns - first_ns);
         // Where nothing was ever stored nothing tells who is right, and nobody waits for anything.
         if disputed && (waited_ns < DISPUTE_PATIENCE_NS || floor.0 == 0) {
             return None;
@@ -216,8 +221,7 @@ impl Core {
     /// Tells once that the nodes that were heard are too few to know the time, which they have been for long.
     fn warn_of_dispute(&mut self, nodes: usize) {
         let now_ns = self.now.monotonic_ns;
-        let waited_ns = self.clocks.first_heard_ns.map_or(0, |first_ns| now_ns - first_ns);
-        if waited_ns < DISPUTE_PATIENCE_NS
+        if self.clocks.waited_ns(now_ns) < DISPUTE_PATIENCE_NS
             || self.clocks.readings.is_empty()
             || core::mem::replace(&mut self.clocks.warned, true)
         {

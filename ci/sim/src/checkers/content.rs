@@ -47,43 +47,15 @@ fn check_shown(case: &Case<'_>, shown: &PeekedMessage, found: &mut Found) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clocks::Clocks;
-    use crate::facts::gather;
-    use crate::history::{Call, History, Made, Outcome, content};
-    use crate::swarm::Swarm;
-    use overtake_base::{MessageId, Receipt, Sequence, ShardId, UnixMillis};
-    use overtake_wire::message::{
-        Delivered, EnqueueMessage, Enqueued, Receive, Redrive, RedriveSelection, Request,
-    };
-
-    const MS: u64 = 1_000_000;
-
-    fn call(start_ms: u64, request: Request, response: Response) -> Call {
-        let outcome = Outcome::Answered((start_ms + 10) * MS, response);
-        Call { queue: 0, node: 0, start_ns: start_ms * MS, request, numbers: vec![0], outcome }
-    }
+    use crate::sample::Sample;
+    use overtake_wire::message::{Delay, Redrive, RedriveSelection, Request};
 
     /// A message of level 0 is enqueued at 2 s. Dead letters are brought back at level 1 at 3 s, and at 4 s it comes at level 1,
     /// so many deliveries on. The queue allows 1,000 of them, until it is deleted perhaps.
     fn told(deliveries: u32, deleted_ms: Option<u64>) -> usize {
-        let mut plan = Swarm::of_seed(0);
-        plan.queues[0].max_deliveries = 1_000;
-        plan.queues[0].dead_letter_expired = false;
         let queue = || String::from("queue-0");
-        let (headers, body) = content(0, 8, false, false);
-        let message = EnqueueMessage { headers, body, ..EnqueueMessage::default() };
-        let id = MessageId::new(2_000, 7);
-        let delivered = Delivered {
-            id,
-            priority: 1,
-            receipt: Receipt { shard: ShardId(0), sequence: Sequence(9), deliveries },
-            deliveries,
-            enqueued_at: UnixMillis(2_000),
-            lease_expires_at: UnixMillis(9_000),
-            headers: message.headers.clone(),
-            share: false,
-            body: message.body.clone(),
-        };
+        let mut sample = Sample::allowing(1_000);
+        let message = sample.enqueue(2_000, 0, Delay::None);
         let redrive = Redrive {
             queue: queue(),
             selection: RedriveSelection::All,
@@ -91,22 +63,13 @@ mod tests {
             max_per_s: None,
             dry_run: false,
         };
-        let enqueue = Request::Enqueue { queue: queue(), messages: vec![message.clone()] };
-        let stored = vec![Ok(Enqueued { id, shard: 0, duplicate: false })];
-        let receive = Request::Receive(Receive::new(queue()));
-        let mut calls = vec![
-            call(2_000, enqueue, Response::Enqueued { results: stored }),
-            call(3_000, Request::DlqRedrive(redrive), Response::Redriven { moved: 1 }),
-            call(4_000, receive, Response::Received { messages: vec![delivered] }),
-        ];
-        calls.extend(deleted_ms.map(|ms| call(ms, Request::DeleteQueue { queue: queue() }, Response::Done)));
-        calls.sort_by_key(|call| call.start_ns);
-        let history = History { calls, made: vec![Made { queue: 0, message }], ..History::default() };
-        let clocks = Clocks::default();
-        let facts = gather(&plan, &history, &clocks, None);
-        let case = Case { queue: &facts[0], plan: &plan, history: &history, clocks: &clocks };
+        sample.ask(3_000, Request::DlqRedrive(redrive), Response::Redriven { moved: 1 });
+        sample.receive_moved(4_000, message, 1, deliveries);
+        if let Some(ms) = deleted_ms {
+            sample.ask(ms, Request::DeleteQueue { queue: queue() }, Response::Done);
+        }
         let mut found = Found { checker: "content", queue: queue(), violations: Vec::new() };
-        check(&case, &mut found);
+        sample.show(1, |case| check(case, &mut found));
         found.violations.len()
     }
 

@@ -64,14 +64,11 @@ impl ClusterWorld {
     /// What the best informed node that runs knows of the cluster.
     #[must_use]
     pub fn newest_members(&self) -> Option<Members> {
-        let cores = self.nodes.iter().flat_map(|node| &node.cores);
-        let known = cores.filter_map(|slot| slot.core.as_ref()).map(Core::members);
-        known.max_by_key(|members| members.version).cloned()
+        newest_of(&self.nodes).cloned()
     }
 
     pub(super) fn note_known(&mut self, node: usize) {
-        let known = self.nodes[node].cores.iter().filter_map(|slot| slot.core.as_ref()).map(Core::members);
-        if let Some(members) = known.max_by_key(|members| members.version) {
+        if let Some(members) = newest_of(&self.nodes[node..=node]) {
             self.knew.insert(node, members.nodes.keys().copied().collect());
         }
     }
@@ -174,4 +171,10 @@ impl ClusterWorld {
         let slot = &self.nodes[own.node.0 as usize - 1].cores[usize::from(own.core.0)];
         slot.core.as_ref().is_none_or(|core| core.members().nodes.contains_key(&other))
     }
+}
+
+/// What those of these nodes that run know of the cluster.
+fn newest_of(nodes: &[SimNode]) -> Option<&Members> {
+    let cores = nodes.iter().flat_map(|node| &node.cores).filter_map(|slot| slot.core.as_ref());
+    cores.map(Core::members).max_by_key(|members| members.version)
 }

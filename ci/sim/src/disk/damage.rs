@@ -70,9 +70,9 @@ impl SimDisk {
         !self.hurt.is_empty()
     }
 
-    fn note_hurt(&mut self, Written { file, offset, before }: &Written) {
-        if matches!(file, FileName::Lane(_)) {
-            self.hurt.push((*file, *offset, before.len()));
+    fn note_hurt(&mut self, written: &Written) {
+        if matches!(written.file, FileName::Lane(_)) {
+            self.hurt.push(written.clone());
         }
     }
 
@@ -105,7 +105,6 @@ impl SimDisk {
         let written = self.an_old_write()?;
         let now = self.now_at(&written)?;
         let Written { file, offset, .. } = written;
-        self.note_hurt(&written);
         // Most of a batch is padding: what says something is hit more often than by its share.
         let said: Vec<usize> = (0..now.len()).filter(|at| now[*at] != 0).collect();
         let at = match self.random.below(4) {
@@ -115,6 +114,7 @@ impl SimDisk {
         let at = offset + at;
         let bit = self.random.below(8);
         self.flip(file, at, bit)?;
+        self.note_hurt(&written);
         self.counters.rotten_bits += 1;
         Some(format!("bit {bit} of byte {at} of {file} rots"))
     }
@@ -181,12 +181,12 @@ impl SimDisk {
                 sectors.push(sector);
             }
         }
-        self.counters.stale_sectors += u64::from(!sectors.is_empty());
-        if !sectors.is_empty() {
-            self.note_hurt(&written);
+        if sectors.is_empty() {
+            return None;
         }
-        (!sectors.is_empty())
-            .then(|| format!("sectors {sectors:?} at {} of {} are stale", written.offset, written.file))
+        self.note_hurt(&written);
+        self.counters.stale_sectors += 1;
+        Some(format!("sectors {sectors:?} at {} of {} are stale", written.offset, written.file))
     }
 
     fn damage_checkpoint(&mut self) -> Option<String> {

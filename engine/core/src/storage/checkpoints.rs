@@ -173,7 +173,7 @@ impl Core {
     /// How many bytes of blocks that nothing needs may wait for the next round: the longer the backlog the more, so that
     /// while it drains states are not written again and again, whose syncs everybody's writes wait for.
     fn unneeded_block_bytes_max(&self) -> u64 {
-        let blocks = self.storage.lanes().map_or(0, |lanes| lanes.usage().live_bytes);
+        let blocks = self.storage.lanes().map_or(0, overtake_log::lanes::Lanes::live_bytes);
         self.config.cold.unneeded_bytes_max() / 2 + blocks / UNNEEDED_PART
     }
 

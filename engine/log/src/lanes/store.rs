@@ -360,10 +360,16 @@ impl Lanes {
         self.wanted.len()
     }
 
+    /// Bytes of all blocks that are needed. [`Self::usage`] has them too, with figures that take a look at every file.
+    #[must_use]
+    pub fn live_bytes(&self) -> u64 {
+        self.usage.live_bytes
+    }
+
     /// Bytes of a block that is needed, on average; 0 where there is none.
     #[must_use]
     pub fn average_block_bytes(&self) -> u64 {
-        self.usage.live_bytes / (self.blocks.len() as u64).max(1)
+        self.live_bytes() / (self.blocks.len() as u64).max(1)
     }
 
     fn free_files(&self) -> impl Iterator<Item = u32> + '_ {

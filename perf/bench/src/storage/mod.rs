@@ -189,7 +189,7 @@ async fn by_itself(
     progress("the journal by itself, and the disk without it");
     let (folder, shards, messages) = (options.data.clone(), options.shards as u16, options.engine_messages());
     let body = options.engine_body as usize;
-    let journals = blocking(move || journal::measure(&folder, 2 * LIMITS_FOR)).await?;
+    let journals = blocking(move || Ok(journal::measure(&folder, 2 * LIMITS_FOR)?)).await?;
     let worst = journals.iter().map(journal::Measured::percent).fold(f64::INFINITY, f64::min);
     found.goals.push((Goal::WriteRate, worst));
     found.rows.extend(journals.iter().map(journal::Measured::row));
@@ -222,10 +222,11 @@ async fn by_itself(
     Ok(())
 }
 
+/// Works on a thread of its own.
 async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> std::io::Result<T> + Send + 'static,
+    work: impl FnOnce() -> Result<T, BenchError> + Send + 'static,
 ) -> Result<T, BenchError> {
-    Ok(tokio::task::spawn_blocking(work).await.map_err(std::io::Error::other)??)
+    tokio::task::spawn_blocking(work).await.map_err(std::io::Error::other)?
 }
 
 /// What a journal wrote.
@@ -270,15 +271,15 @@ async fn urgent_latency(
     beside: Option<tokio::task::AbortHandle>,
 ) -> Result<Latencies, BenchError> {
     let options = options.clone();
-    let measured = tokio::task::spawn_blocking(move || {
+    blocking(move || {
         crate::runtime()?.block_on(async {
             let client = connect(&options).await?;
             let latencies = work::p0(&client, queue, options.p0_rate, duration, beside).await;
             client.close().await;
             latencies
         })
-    });
-    measured.await.map_err(std::io::Error::other)?
+    })
+    .await
 }
 
 fn row(key: &str, name: String, note: String) -> Row {
@@ -457,7 +458,7 @@ impl Stage {
     /// What the disk could do in the place of the server, which has nothing to do meanwhile.
     async fn limits(&self, options: &StorageOptions, batch_bytes: usize) -> Result<[Row; 2], BenchError> {
         let data = options.data.clone();
-        blocking(move || device::sequential(&data, batch_bytes, LIMITS_FOR)).await
+        blocking(move || Ok(device::sequential(&data, batch_bytes, LIMITS_FOR)?)).await
     }
 
     /// Bytes written for a backlog of 1 KiB bodies. Files that are made at first are none of a message's cost: they are
